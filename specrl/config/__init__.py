@@ -1,0 +1,1 @@
+"""Every knob of specrl as a typed dataclass; the docstring under a field is its help text."""

@@ -1,0 +1,165 @@
+"""The seven nouns of specrl. Nothing else is swappable."""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any, Protocol
+
+from specrl.types import (
+    GenerationProgress,
+    Metrics,
+    Placement,
+    Prompt,
+    Rollout,
+    Sampling,
+    TokenLogprobs,
+    TrainSample,
+    WeightSnapshot,
+)
+
+OnProgress = Callable[[GenerationProgress], None]
+
+
+class Task(Protocol):
+    """Prompts and rewards. `train` is pure in `cursor`: resuming needs no other state."""
+
+    name: str
+
+    def train(self, cursor: int, num_prompts: int) -> list[Prompt]:
+        """Training prompts number cursor .. cursor + num_prompts - 1 of the shuffled, endless stream."""
+        ...
+
+    def validation(self, num_prompts: int) -> list[Prompt]:
+        """The first `num_prompts` validation prompts (fewer when the set is smaller), disjoint from training."""
+        ...
+
+    def rewards(self, rollouts: Sequence[Rollout]) -> list[float]:
+        """One reward in [0, 1] per rollout. Malformed responses score 0, they never raise."""
+        ...
+
+
+class RolloutEngine(Protocol):
+    """Prompts to rollouts."""
+
+    @property
+    def version(self) -> int | None:
+        """Version of the live weights; None until the first successful `load_weights`."""
+        ...
+
+    def generate(
+        self,
+        prompts: Sequence[Prompt],
+        samples_per_prompt: int,
+        sampling: Sampling,
+        on_progress: OnProgress | None = None,
+    ) -> list[Rollout]:
+        """Rollouts in order of (prompt, sample). Raises `specrl.errors.EngineError` when no verified version is live."""
+        ...
+
+    def load_weights(self, snapshot: WeightSnapshot) -> None:
+        """Makes `snapshot` live on every replica. Raises `PublishError` with the old version still live."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Learner(Protocol):
+    """Batch to log-probs and policy update."""
+
+    def logprobs(self, rollouts: Sequence[Rollout]) -> list[TokenLogprobs]:
+        """Log-probs of the response tokens at the rollout temperature, in the order given."""
+        ...
+
+    def step(self, samples: Sequence[TrainSample]) -> Metrics:
+        """One pass over the samples. Raises `NonFiniteError` before weights change to NaN or inf."""
+        ...
+
+    def export_weights(self, folder: Path, version: int) -> WeightSnapshot:
+        """Writes the current policy weights (HF names, serving dtype) to a safetensors file in `folder`."""
+        ...
+
+    def save(self, folder: Path) -> None:
+        """Writes weights, optimizer and RNG into the existing empty `folder`."""
+        ...
+
+    def load(self, folder: Path) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Drafter(Protocol):
+    """What the engine drafts with."""
+
+    name: str
+    k: int
+
+    def speculative_config(self) -> Mapping[str, Any] | None:
+        """vLLM's `speculative_config`; None for autoregressive decoding."""
+        ...
+
+
+class WeightSync(Protocol):
+    """Learner weights to live engine weights, together, under one version."""
+
+    def publish(self, version: int) -> None:
+        """Raises `PublishError` with the old version still live."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Telemetry(Protocol):
+    """Spans and metrics of one run. Never raises because a server is slow or gone."""
+
+    @property
+    def run_id(self) -> str | None:
+        """The tracking server's id of this run, kept in the checkpoint; None without a server."""
+        ...
+
+    def span(self, name: str) -> AbstractContextManager[None]:
+        """Times a stage of the current step as `time/<name>_s`; spans of one name add up within a step."""
+        ...
+
+    def progress(self, label: str) -> OnProgress:
+        """A progress line for one generate call."""
+        ...
+
+    def log(self, step: int, metrics: Metrics) -> None:
+        """Closes the step: adds its spans and `time/step_s`, writes to every sink."""
+        ...
+
+    def note(self, message: str) -> None:
+        """A line for the reader (warnings, checkpoints) in console and log."""
+        ...
+
+    def finish(self, status: str) -> None:
+        """status: "finished", "interrupted" or "failed: <reason>". Flushes and prints the summary."""
+        ...
+
+
+class Future(Protocol):
+    def result(self) -> Any:
+        """Waits. Raises what the method raised, or `ActorDied`."""
+        ...
+
+
+class Actor(Protocol):
+    """One object in a process of its own."""
+
+    name: str
+
+    def submit(self, method: str, *args: Any, **kwargs: Any) -> Future: ...
+
+    def kill(self) -> None: ...
+
+
+class Cluster(Protocol):
+    """Where actors run."""
+
+    def spawn(self, name: str, target: str, placement: Placement, *args: Any) -> Actor:
+        """Starts `target` ("package.module:Class") with `args`; construction errors surface at first result."""
+        ...
+
+    def close(self) -> None:
+        """Kills every actor spawned here; safe to call twice."""
+        ...

@@ -1,0 +1,137 @@
+"""Frozen records that travel between the nouns; no behaviour beyond derived figures."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+Float32 = NDArray[np.float32]
+FinishReason = Literal["stop", "length"]
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """One question, already formatted and tokenised for the policy.
+
+    `id` is stable across runs ("arithmetic/train/17"); `reference` is what the task's reward needs
+    to score a response (JSON-serialisable).
+    """
+
+    id: str
+    text: str
+    token_ids: tuple[int, ...]
+    reference: Mapping[str, object]
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How responses are drawn. Temperature 0 is greedy; top_p 1 keeps the whole vocabulary.
+
+    `stop_token_ids` end a response in addition to the model's own EOS; the stop token is part of
+    the response. `ignore_eos` forces `max_tokens` tokens (benchmarks).
+    """
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+    max_tokens: int = 256
+    stop_token_ids: tuple[int, ...] = ()
+    stop: tuple[str, ...] = ()
+    ignore_eos: bool = False
+
+
+@dataclass(frozen=True)
+class SpecStats:
+    """Speculation counts of one rollout, or a sum of several (vLLM's words).
+
+    num_drafts counts verification steps that had at least one draft token. `num_draft_tokens[i]` and
+    `num_accepted_tokens[i]` count position i of the draft. `num_decode_steps` counts engine steps that
+    produced tokens of the response (drafted or not); `num_tokens` the response tokens they produced.
+    """
+
+    num_drafts: int = 0
+    num_draft_tokens: tuple[int, ...] = ()
+    num_accepted_tokens: tuple[int, ...] = ()
+    num_decode_steps: int = 0
+    num_tokens: int = 0
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """One response of the engine to one prompt.
+
+    `rollout_logprobs[t]` is the engine's log-probability of `token_ids[t]` under the distribution it
+    sampled from (temperature and top_p applied). `versions` are the policy versions that produced
+    it, in order, one entry when no publish happened in between. `group` counts prompts of the
+    batch, `sample` the responses of a group. `spec` is None where no draft step ran.
+    """
+
+    prompt: Prompt
+    group: int
+    sample: int
+    token_ids: tuple[int, ...]
+    rollout_logprobs: Float32
+    text: str
+    finish_reason: FinishReason
+    versions: tuple[int, ...]
+    spec: SpecStats | None
+    latency_s: float
+
+
+@dataclass(frozen=True)
+class TokenLogprobs:
+    """The learner's log-probs of one rollout's response tokens [T]; reference is None without a KL term."""
+
+    policy: Float32
+    reference: Float32 | None = None
+
+
+@dataclass(frozen=True)
+class TrainSample:
+    """What the policy update needs of one rollout; arrays have the length of `response_ids`."""
+
+    prompt_ids: tuple[int, ...]
+    response_ids: tuple[int, ...]
+    advantage: float
+    rollout_logprobs: Float32
+    policy_logprobs: Float32
+    reference_logprobs: Float32 | None = None
+
+
+@dataclass(frozen=True)
+class WeightSnapshot:
+    """Weights of one version, written by the learner and not yet live.
+
+    `path` is a safetensors file with Hugging Face names; `checksums` maps each name to the
+    xxh3-64 hex digest of its bytes.
+    """
+
+    version: int
+    path: Path
+    checksums: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class GenerationProgress:
+    """A moment of a running `generate` call."""
+
+    finished: int
+    total: int
+    tokens: int
+    elapsed_s: float
+    acceptance_length: float | None
+
+
+@dataclass(frozen=True)
+class Placement:
+    """What an actor needs from the machine. `cores` are CPU ids to bind to, empty = not bound."""
+
+    cores: tuple[int, ...] = ()
+    num_gpus: int = 0
+    env: Mapping[str, str] = field(default_factory=dict)
+
+
+Metrics = Mapping[str, float]
+Rewards = Sequence[float]
