@@ -1,3 +1,3 @@
-"""specrl: does speculative decoding make RL rollouts faster, by how much, and what bounds the gain?"""
+"""specrl: does speculative decoding make RL rollouts faster, and what bounds the gain?"""
 
 __version__ = "0.1.0"

@@ -26,16 +26,18 @@ class Task(Protocol):
     name: str
 
     def train(self, cursor: int, num_prompts: int) -> list[Prompt]:
-        """Training prompts number cursor .. cursor + num_prompts - 1 of the shuffled, endless stream."""
+        """Prompts cursor .. cursor + num_prompts - 1 of the shuffled, endless training stream."""
         ...
 
     def validation(self, num_prompts: int) -> list[Prompt]:
-        """The first `num_prompts` validation prompts (fewer when the set is smaller), disjoint from training."""
+        """The first `num_prompts` validation prompts, or all there are; none is a training prompt."""
         ...
 
     def rewards(self, rollouts: Sequence[Rollout]) -> list[float]:
         """One reward in [0, 1] per rollout. Malformed responses score 0, they never raise."""
         ...
+
+    def close(self) -> None: ...
 
 
 class RolloutEngine(Protocol):
@@ -53,11 +55,17 @@ class RolloutEngine(Protocol):
         sampling: Sampling,
         on_progress: OnProgress | None = None,
     ) -> list[Rollout]:
-        """Rollouts in order of (prompt, sample). Raises `specrl.errors.EngineError` when no verified version is live."""
+        """Rollouts in order of (prompt, sample).
+
+        Raises `specrl.errors.EngineError` when no verified version is live.
+        """
         ...
 
     def load_weights(self, snapshot: WeightSnapshot) -> None:
-        """Makes `snapshot` live on every replica. Raises `PublishError` with the old version still live."""
+        """Makes `snapshot` live on every replica.
+
+        Raises `specrl.errors.PublishError` with the old version still live.
+        """
         ...
 
     def close(self) -> None: ...
@@ -71,11 +79,14 @@ class Learner(Protocol):
         ...
 
     def step(self, samples: Sequence[TrainSample]) -> Metrics:
-        """One pass over the samples. Raises `NonFiniteError` before weights change to NaN or inf."""
+        """One pass over the samples.
+
+        Raises `specrl.errors.NonFiniteError` before weights change to NaN or inf.
+        """
         ...
 
     def export_weights(self, folder: Path, version: int) -> WeightSnapshot:
-        """Writes the current policy weights (HF names, serving dtype) to a safetensors file in `folder`."""
+        """Writes the policy weights (HF names, serving dtype) to a safetensors file in `folder`."""
         ...
 
     def save(self, folder: Path) -> None:
@@ -102,7 +113,7 @@ class WeightSync(Protocol):
     """Learner weights to live engine weights, together, under one version."""
 
     def publish(self, version: int) -> None:
-        """Raises `PublishError` with the old version still live."""
+        """Raises `specrl.errors.PublishError` with the old version still live."""
         ...
 
     def close(self) -> None: ...
@@ -117,7 +128,7 @@ class Telemetry(Protocol):
         ...
 
     def span(self, name: str) -> AbstractContextManager[None]:
-        """Times a stage of the current step as `time/<name>_s`; spans of one name add up within a step."""
+        """Times a stage of the step as `time/<name>_s`; spans of one name add up within a step."""
         ...
 
     def progress(self, label: str) -> OnProgress:
@@ -133,13 +144,16 @@ class Telemetry(Protocol):
         ...
 
     def finish(self, status: str) -> None:
-        """status: "finished", "interrupted" or "failed: <reason>". Flushes and prints the summary."""
+        """Flushes and prints the summary.
+
+        `status` is "finished", "interrupted" or "failed: <reason>".
+        """
         ...
 
 
 class Future(Protocol):
     def result(self) -> Any:
-        """Waits. Raises what the method raised, or `ActorDied`."""
+        """Waits. Raises what the method raised, or `specrl.errors.ActorDied`."""
         ...
 
 
@@ -157,7 +171,10 @@ class Cluster(Protocol):
     """Where actors run."""
 
     def spawn(self, name: str, target: str, placement: Placement, *args: Any) -> Actor:
-        """Starts `target` ("package.module:Class") with `args`; construction errors surface at first result."""
+        """Starts `target` ("package.module:Class") with `args`.
+
+        What its constructor raises, the first result raises.
+        """
         ...
 
     def close(self) -> None:

@@ -31,7 +31,8 @@ class Sampling:
     """How responses are drawn. Temperature 0 is greedy; top_p 1 keeps the whole vocabulary.
 
     `stop_token_ids` end a response in addition to the model's own EOS; the stop token is part of
-    the response. `ignore_eos` forces `max_tokens` tokens (benchmarks).
+    the response. `ignore_eos` forces `max_tokens` tokens (benchmarks). `seed` restarts the engine's
+    sampler at the call, so that a resumed step draws the same responses; None lets it run on.
     """
 
     temperature: float = 1.0
@@ -40,15 +41,17 @@ class Sampling:
     stop_token_ids: tuple[int, ...] = ()
     stop: tuple[str, ...] = ()
     ignore_eos: bool = False
+    seed: int | None = None
 
 
 @dataclass(frozen=True)
 class SpecStats:
     """Speculation counts of one rollout, or a sum of several (vLLM's words).
 
-    num_drafts counts verification steps that had at least one draft token. `num_draft_tokens[i]` and
-    `num_accepted_tokens[i]` count position i of the draft. `num_decode_steps` counts engine steps that
-    produced tokens of the response (drafted or not); `num_tokens` the response tokens they produced.
+    num_drafts counts verification steps that had at least one draft token. `num_draft_tokens[i]`
+    and `num_accepted_tokens[i]` count position i of the draft. `num_decode_steps` counts engine
+    steps that produced tokens of the response (drafted or not); `num_tokens` the response tokens
+    they produced.
     """
 
     num_drafts: int = 0
@@ -62,10 +65,10 @@ class SpecStats:
 class Rollout:
     """One response of the engine to one prompt.
 
-    `rollout_logprobs[t]` is the engine's log-probability of `token_ids[t]` under the distribution it
-    sampled from (temperature and top_p applied). `versions` are the policy versions that produced
-    it, in order, one entry when no publish happened in between. `group` counts prompts of the
-    batch, `sample` the responses of a group. `spec` is None where no draft step ran.
+    `rollout_logprobs[t]` is the engine's log-probability of `token_ids[t]` under the distribution
+    it sampled from (temperature and top_p applied). `versions` are the policy versions that
+    produced it, in order, one entry when no publish happened in between. `group` counts prompts
+    of the batch, `sample` the responses of a group. `spec` is None where no draft step ran.
     """
 
     prompt: Prompt
@@ -82,7 +85,10 @@ class Rollout:
 
 @dataclass(frozen=True)
 class TokenLogprobs:
-    """The learner's log-probs of one rollout's response tokens [T]; reference is None without a KL term."""
+    """The learner's log-probs of one rollout's response tokens [T].
+
+    `reference` is None without a KL term.
+    """
 
     policy: Float32
     reference: Float32 | None = None

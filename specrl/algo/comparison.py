@@ -1,0 +1,93 @@
+"""Matched arms side by side: stage means, speedups and what bounds them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from specrl.algo.amdahl import step_speedup, verification_cost
+from specrl.errors import UserError
+
+STAGES = ("data", "prepare", "generation", "logprob", "training")
+StepMetrics = Mapping[str, float | None]
+
+
+@dataclass(frozen=True)
+class Arm:
+    """Means over the steps of one run, its first step left out as warm-up when there are others.
+
+    `generation_share` is R_gen; `acceptance_length` and `tokens_per_step` are weighted by their
+    denominators and None where nothing was drafted.
+    """
+
+    name: str
+    steps: int
+    stage_s: Mapping[str, float]
+    step_s: float
+    tokens: float
+    acceptance_length: float | None
+    tokens_per_step: float | None
+
+    @property
+    def generation_share(self) -> float:
+        return self.stage_s["generation"] / self.step_s
+
+    @property
+    def generation_s_per_token(self) -> float:
+        return self.stage_s["generation"] / self.tokens
+
+
+@dataclass(frozen=True)
+class Speedup:
+    """An arm against the autoregressive one.
+
+    Generation is compared per token, since the arms' responses differ in length; `step` compares
+    seconds a step as they are; `step_per_token` what the step would gain at equal lengths. `bound`
+    is Amdahl's, from the tokens an engine step yields; `cost` is c(k), in autoregressive steps.
+    """
+
+    generation: float
+    step: float
+    step_per_token: float
+    bound: float | None
+    cost: float | None
+
+
+def arm_of(name: str, steps: Sequence[StepMetrics]) -> Arm:
+    """Raises `UserError` when no step was completed."""
+    complete = [step for step in steps if step.get("time/step_s") is not None]
+    if not complete:
+        raise UserError(f"run {name} has no finished step; let it run for at least one")
+    counted = complete[1:] or complete
+    return Arm(
+        name=name,
+        steps=len(counted),
+        stage_s={stage: _mean(counted, f"time/{stage}_s") for stage in STAGES},
+        step_s=_mean(counted, "time/step_s"),
+        tokens=_mean(counted, "rollout/tokens"),
+        acceptance_length=_weighted(counted, "spec/acceptance_length", "spec/num_drafts"),
+        tokens_per_step=_weighted(counted, "spec/tokens_per_step", "spec/num_decode_steps"),
+    )
+
+
+def speedup_over(baseline: Arm, arm: Arm) -> Speedup:
+    """What `arm` gains over `baseline`."""
+    generation = baseline.generation_s_per_token / arm.generation_s_per_token
+    per_step = arm.tokens_per_step
+    share = baseline.generation_share
+    return Speedup(
+        generation=generation,
+        step=baseline.step_s / arm.step_s,
+        step_per_token=step_speedup(share, generation),
+        bound=None if per_step is None else step_speedup(share, per_step),
+        cost=None if per_step is None else verification_cost(per_step, generation),
+    )
+
+
+def _mean(steps: Sequence[StepMetrics], key: str) -> float:
+    return sum(float(step.get(key) or 0.0) for step in steps) / len(steps)
+
+
+def _weighted(steps: Sequence[StepMetrics], key: str, weight: str) -> float | None:
+    pairs = [(step.get(key), step.get(weight)) for step in steps]
+    known = [(value, w) for value, w in pairs if value is not None and w]
+    total = sum(w for _, w in known)
+    return sum(value * w for value, w in known) / total if total else None

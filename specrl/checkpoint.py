@@ -1,0 +1,138 @@
+"""Checkpoints on disk: written atomically, verified before use, the newest n kept."""
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import xxhash
+
+from specrl.errors import RunError
+
+MANIFEST = "manifest.json"
+STATE = "state.json"
+_CHUNK_BYTES = 1 << 24
+
+
+@dataclass(frozen=True)
+class RunState:
+    """Where a run stands: `step` RL steps done, `cursor` training prompts drawn."""
+
+    step: int = 0
+    cursor: int = 0
+    run_id: str | None = None
+
+
+class CheckpointStore:
+    """The checkpoints of one run folder.
+
+    `warn` receives one line per checkpoint that is not intact. `saved_step` is the step last saved
+    or found intact through this object.
+    """
+
+    def __init__(self, folder: Path, keep: int, warn: Callable[[str], None]) -> None:
+        self.folder = folder
+        self.keep = keep
+        self.warn = warn
+        self.saved_step: int | None = None
+
+    def save(self, state: RunState, write: Callable[[Path], None]) -> Path:
+        """Lets `write` fill a folder, adds state and checksums, makes it visible in one rename."""
+        final = self.folder / f"step-{state.step:06d}"
+        with _staging(self.folder, final.name) as staging:
+            write(staging)
+            (staging / STATE).write_text(json.dumps(asdict(state)))
+            manifest = {str(p.relative_to(staging)): _fingerprint(p) for p in _files(staging)}
+            (staging / MANIFEST).write_text(json.dumps(manifest, indent=1))
+            _sync(staging)
+            if final.exists():
+                shutil.rmtree(final)
+            staging.rename(final)
+            _sync_folder(self.folder)
+        for old in self._all()[: -self.keep]:
+            shutil.rmtree(old, ignore_errors=True)
+        self.saved_step = state.step
+        return final
+
+    def newest(self) -> tuple[RunState, Path] | None:
+        """The newest intact checkpoint; None when the run has none at all.
+
+        Raises `RunError` when there are checkpoints and none is intact.
+        """
+        found = self._all()
+        for folder in reversed(found):
+            fault = _fault(folder)
+            if fault is None:
+                state = RunState(**json.loads((folder / STATE).read_text()))
+                self.saved_step = state.step
+                return state, folder
+            self.warn(f"checkpoint {folder} is not intact ({fault}); trying the one before it")
+        if found:
+            raise RunError(
+                f"no checkpoint in {self.folder} is intact; remove the folder or use rerun=true "
+                "to start again from step 0"
+            )
+        return None
+
+    def clear(self) -> None:
+        """Removes every checkpoint."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _all(self) -> list[Path]:
+        return sorted(self.folder.glob("step-*"))
+
+
+@contextmanager
+def _staging(folder: Path, name: str) -> Iterator[Path]:
+    folder.mkdir(parents=True, exist_ok=True)
+    staging = folder / f".{name}.partial"
+    shutil.rmtree(staging, ignore_errors=True)
+    staging.mkdir()
+    try:
+        yield staging
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+
+
+def _fault(folder: Path) -> str | None:
+    try:
+        manifest = json.loads((folder / MANIFEST).read_text())
+    except (OSError, json.JSONDecodeError) as error:
+        return f"{MANIFEST}: {error}"
+    for name, expected in manifest.items():
+        path = folder / name
+        if not path.is_file():
+            return f"{name} is missing"
+        if _fingerprint(path) != expected:
+            return f"{name} is truncated or corrupt"
+    return None
+
+
+def _fingerprint(path: Path) -> str:
+    digest = xxhash.xxh3_64()
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK_BYTES):
+            digest.update(chunk)
+    return f"{path.stat().st_size}:{digest.hexdigest()}"
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(p for p in folder.rglob("*") if p.is_file())
+
+
+def _sync(folder: Path) -> None:
+    for path in _files(folder):
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
+    _sync_folder(folder)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,141 @@
+"""Ray on this machine: every actor is a process of its own, from a laptop up."""
+
+import logging
+import os
+import sys
+import traceback
+import warnings
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from specrl.errors import ActorDied, RunError
+from specrl.types import Placement
+
+_OBJECT_STORE_BYTES = 256 * 1024 * 1024
+
+
+class LocalRay:
+    """Implements `Cluster`. Every actor writes its output to `<log_dir>/<name>.log`."""
+
+    def __init__(self, log_dir: Path, temp_dir: str | None = None) -> None:
+        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+        os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            import ray
+
+            self._ray = ray
+            ray.init(
+                include_dashboard=False,
+                log_to_driver=False,
+                configure_logging=True,
+                logging_level=logging.ERROR,
+                object_store_memory=_OBJECT_STORE_BYTES,
+                _temp_dir=temp_dir,
+            )
+        self._log_dir = log_dir
+        log_dir.mkdir(parents=True, exist_ok=True)
+        self._actors: list[RayActor] = []
+
+    def spawn(self, name: str, target: str, placement: Placement, *args: Any) -> "RayActor":
+        log = self._log_dir / f"{name}.log"
+        options = {
+            "num_cpus": 0,
+            "num_gpus": placement.num_gpus,
+            "max_restarts": 0,
+            "runtime_env": {"env_vars": dict(placement.env)},
+        }
+        remote = self._ray.remote(_Host).options(**options)
+        handle = remote.remote(target, args, placement.cores, str(log))
+        actor = RayActor(self._ray, name, handle, log)
+        self._actors.append(actor)
+        return actor
+
+    def close(self) -> None:
+        for actor in self._actors:
+            actor.kill()
+        self._actors.clear()
+        self._ray.shutdown()
+
+
+class RayActor:
+    """Implements `Actor`."""
+
+    def __init__(self, ray: Any, name: str, handle: Any, log: Path) -> None:
+        self._ray = ray
+        self._handle = handle
+        self.name = name
+        self.log = log
+
+    def submit(self, method: str, *args: Any, **kwargs: Any) -> "RayFuture":
+        return RayFuture(self, self._handle.call.remote(method, args, kwargs))
+
+    def kill(self) -> None:
+        self._ray.kill(self._handle, no_restart=True)
+
+    def fetch(self, reference: Any) -> Any:
+        """The value behind `reference`; the method's own error, or `ActorDied`."""
+        errors = self._ray.exceptions
+        try:
+            return self._ray.get(reference)
+        except errors.RayTaskError as error:
+            raise _original(error, self.name) from None
+        except errors.RayError as error:
+            raise ActorDied(
+                f"{self.name} died: {_first_line(error)}; its log is {self.log}"
+            ) from None
+
+
+class RayFuture:
+    """Implements `Future`."""
+
+    def __init__(self, actor: RayActor, reference: Any) -> None:
+        self._actor = actor
+        self._reference = reference
+
+    def result(self) -> Any:
+        return self._actor.fetch(self._reference)
+
+
+class _Host:
+    """Lives in the actor's process: redirects its output, binds its cores, builds the object."""
+
+    def __init__(
+        self, target: str, args: tuple[Any, ...], cores: tuple[int, ...], log: str
+    ) -> None:
+        _redirect_output(log)
+        if cores:
+            os.sched_setaffinity(0, cores)
+        module, _, attribute = target.partition(":")
+        self._failure: Exception | None = None
+        try:
+            self._object = getattr(import_module(module), attribute)(*args)
+        except Exception as failure:  # kept for the first call, which raises it as what it is
+            traceback.print_exc()
+            self._failure = failure
+
+    def call(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if self._failure is not None:
+            raise self._failure
+        return getattr(self._object, method)(*args, **kwargs)
+
+
+def _redirect_output(log: str) -> None:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    os.dup2(descriptor, 1)
+    os.dup2(descriptor, 2)
+    os.close(descriptor)
+
+
+def _original(error: Any, name: str) -> BaseException:
+    cause = error.cause
+    if isinstance(cause, Exception):
+        return cause
+    return RunError(f"{name} failed: {_first_line(error)}")
+
+
+def _first_line(error: object) -> str:
+    return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)

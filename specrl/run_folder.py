@@ -1,0 +1,56 @@
+"""One process at a time in a run folder, with its log in it."""
+
+import fcntl
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from specrl.errors import UserError
+
+LOCK_FILE = ".lock"
+
+
+@contextmanager
+def exclusive(folder: Path) -> Iterator[None]:
+    """Creates the folder and holds it; the hold ends with the process, however it ends.
+
+    Raises `UserError` naming the process that holds it already.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / LOCK_FILE).open("a+", encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"output_dir: cannot write to {folder} ({error.strerror})") from None
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            lock.seek(0)
+            holder = lock.read().strip() or "unknown"
+            raise UserError(
+                f"{folder} is in use by process {holder}; wait for it or use another output_dir"
+            ) from None
+        lock.truncate(0)
+        lock.write(str(os.getpid()))
+        lock.flush()
+        yield
+
+
+@contextmanager
+def logging_to(path: Path) -> Iterator[None]:
+    """Sends specrl's log records, spans included, to the file."""
+    root = logging.getLogger("specrl")
+    handler = logging.FileHandler(path, encoding="utf-8")
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    before = root.level, root.propagate
+    root.addHandler(handler)
+    root.setLevel(logging.DEBUG)
+    root.propagate = False
+    try:
+        yield
+    finally:
+        root.removeHandler(handler)
+        handler.close()
+        root.level, root.propagate = before
