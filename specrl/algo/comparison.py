@@ -12,7 +12,7 @@ StepMetrics = Mapping[str, float | None]
 
 @dataclass(frozen=True)
 class Arm:
-    """Means over the steps of one run, its first step left out as warm-up when there are others.
+    """Means over the steps of one run.
 
     `generation_share` is R_gen; `acceptance_length` and `tokens_per_step` are weighted by their
     denominators and None where nothing was drafted.
@@ -28,11 +28,12 @@ class Arm:
 
     @property
     def generation_share(self) -> float:
-        return self.stage_s["generation"] / self.step_s
+        return self.stage_s["generation"] / self.step_s if self.step_s else 0.0
 
     @property
-    def generation_s_per_token(self) -> float:
-        return self.stage_s["generation"] / self.tokens
+    def generation_tokens_per_s(self) -> float | None:
+        seconds = self.stage_s["generation"]
+        return self.tokens / seconds if seconds and self.tokens else None
 
 
 @dataclass(frozen=True)
@@ -51,12 +52,15 @@ class Speedup:
     cost: float | None
 
 
-def arm_of(name: str, steps: Sequence[StepMetrics]) -> Arm:
-    """Raises `UserError` when no step was completed."""
+def arm_of(name: str, steps: Sequence[StepMetrics], warmup_steps: int = 1) -> Arm:
+    """The first `warmup_steps` are left out where there are others.
+
+    Raises `UserError` when no step was completed.
+    """
     complete = [step for step in steps if step.get("time/step_s") is not None]
     if not complete:
         raise UserError(f"run {name} has no finished step; let it run for at least one")
-    counted = complete[1:] or complete
+    counted = complete[warmup_steps:] or complete
     return Arm(
         name=name,
         steps=len(counted),
@@ -69,8 +73,11 @@ def arm_of(name: str, steps: Sequence[StepMetrics]) -> Arm:
 
 
 def speedup_over(baseline: Arm, arm: Arm) -> Speedup:
-    """What `arm` gains over `baseline`."""
-    generation = baseline.generation_s_per_token / arm.generation_s_per_token
+    """What `arm` gains over `baseline`. Raises `UserError` when one of them generated nothing."""
+    rate, baseline_rate = arm.generation_tokens_per_s, baseline.generation_tokens_per_s
+    if rate is None or baseline_rate is None:
+        raise UserError(f"{baseline.name} and {arm.name}: one of them generated no tokens")
+    generation = rate / baseline_rate
     per_step = arm.tokens_per_step
     share = baseline.generation_share
     return Speedup(
