@@ -41,9 +41,9 @@ def arms_in(folders: Sequence[Path]) -> list[Arm]:
     """The runs with at least one finished step, autoregressive first."""
     arms = []
     for folder in dict.fromkeys(folders):
-        log = read_run(folder)
-        name = str(log.info.config["drafter"]["name"]) if log.info else folder.name
         try:
+            log = read_run(folder)
+            name = str(log.info.config["drafter"]["name"]) if log.info else folder.name
             arms.append(arm_of(name, [record.metrics for record in log.records]))
         except UserError:
             continue
@@ -71,7 +71,7 @@ def _rows(arms: Sequence[Arm], baseline: Arm | None) -> list[tuple[str, list[str
         ("step (s)", [_number(a.step_s) for a in arms]),
         ("steps", [str(a.steps) for a in arms]),
         ("tokens a step", [f"{a.tokens:.0f}" for a in arms]),
-        ("generation (tokens/s)", [_number(1 / a.generation_s_per_token, 0) for a in arms]),
+        ("generation (tokens/s)", [_number(a.generation_tokens_per_s, 0) for a in arms]),
         ("generation share R", [_number(a.generation_share) for a in arms]),
         ("acceptance length", [_number(a.acceptance_length) for a in arms]),
         ("tokens per engine step", [_number(a.tokens_per_step) for a in arms]),

@@ -9,7 +9,7 @@ from specrl.config.bounds import above, at_least, one_of, within
 
 @dataclass(kw_only=True)
 class AlgorithmConfig:
-    """GRPO (arXiv:2402.03300) with asymmetric clipping and token-level aggregation (arXiv:2503.14476)."""
+    """GRPO (arXiv:2402.03300), asymmetric clip and token-level aggregation (arXiv:2503.14476)."""
 
     name: str = MISSING
     """Name of the algorithm."""

@@ -1,10 +1,12 @@
 """What the rollout engine drafts with."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from omegaconf import MISSING
 
 from specrl.config.bounds import at_least, within
+from specrl.errors import UserError
 
 MAX_K = 16
 
@@ -19,8 +21,7 @@ class DrafterConfig:
     k: int = 3
     """Draft length: tokens proposed per verification step (ignored by drafter=none)."""
 
-    learned: bool = False
-    """True for a draft that specrl itself initialises and trains (none yet)."""
+    learned: ClassVar[bool] = False  # True: specrl itself initialises and trains the draft
 
     def __post_init__(self) -> None:
         within("drafter.k", self.k, 1, MAX_K)
@@ -50,7 +51,11 @@ class NgramConfig(DrafterConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         at_least("drafter.lookup_min", self.lookup_min, 1)
-        at_least("drafter.lookup_max", self.lookup_max, self.lookup_min)
+        if self.lookup_max < self.lookup_min:
+            raise UserError(
+                f"drafter.lookup_max={self.lookup_max} is below "
+                f"drafter.lookup_min={self.lookup_min}; raise it or lower the other"
+            )
 
 
 @dataclass(kw_only=True)

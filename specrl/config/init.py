@@ -10,4 +10,4 @@ class InitConfig:
     """`none` is the only choice for drafters that specrl does not train."""
 
     name: str = MISSING
-    """Name of the initialisation."""
+    """none: nothing to initialise."""

@@ -15,7 +15,7 @@ class LearnerConfig:
     """Name of the learner."""
 
     tensor_parallel: int = 1
-    """Ranks that share one copy of the weights (must divide attention heads and key/value heads)."""
+    """Ranks that share one copy of the weights (must divide attention and key/value heads)."""
 
     data_parallel: int = 1
     """Copies of the weights; samples are spread over them."""

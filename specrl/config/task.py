@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from omegaconf import MISSING
 
 from specrl.config.bounds import above, at_least, one_of
+from specrl.errors import UserError
 
 
 @dataclass(kw_only=True)
@@ -25,6 +26,7 @@ class TaskConfig:
 
     def __post_init__(self) -> None:
         one_of("task.prompt_style", self.prompt_style, ("chat", "raw"))
+        at_least("task.seed", self.seed, 0)
 
 
 @dataclass(kw_only=True)
@@ -48,6 +50,8 @@ class ArithmeticConfig(TaskConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if not self.generators:
+            raise UserError("task.generators=[] is empty; name at least one, e.g. [chain_sum]")
         at_least("task.difficulty", self.difficulty, 1)
         at_least("task.train_size", self.train_size, 1)
         at_least("task.validation_size", self.validation_size, 1)
@@ -68,6 +72,9 @@ class MathDataConfig(TaskConfig):
 
     answer_field: str = "answer"
     """Column of the reference answer; dots go into nested columns."""
+
+    subset: str | None = None
+    """Configuration of a hub data set that has several; null takes its only one."""
 
     train_split: str = "train"
     """Split of a hub data set used for training."""

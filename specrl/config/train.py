@@ -6,7 +6,7 @@ from omegaconf import MISSING
 
 from specrl.config.adaptation import AdaptationConfig
 from specrl.config.algorithm import AlgorithmConfig
-from specrl.config.bounds import at_least
+from specrl.config.bounds import at_least, not_empty
 from specrl.config.cluster import ClusterConfig
 from specrl.config.drafter import DrafterConfig
 from specrl.config.execution import ExecutionConfig
@@ -74,7 +74,7 @@ class TrainConfig:
     """What the run is for; an experiment sets it."""
 
     seed: int = 0
-    """Seed of learner and engine."""
+    """Seed of the learner; task.seed and rollout.seed follow it unless they are set."""
 
     steps: int = 100
     """RL steps in all; a larger value on rerun goes on from the last checkpoint."""
@@ -87,3 +87,5 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         at_least("steps", self.steps, 1)
+        at_least("seed", self.seed, 0)
+        not_empty("output_dir", self.output_dir)

@@ -1,0 +1,1 @@
+"""Console scripts; nothing heavy is imported before the config is checked."""

@@ -1,0 +1,117 @@
+"""What `specrl --help` prints: a page for a person, read from the YAML tree and the schemas."""
+
+import textwrap
+from collections.abc import Sequence
+
+from specrl.config import mistakes, tree
+from specrl.config.knobs import Knob, choice_knobs, run_knobs
+from specrl.errors import UserError
+
+WIDTH = 100
+INDENT = " " * 6
+
+INTRO = """\
+specrl trains a language model with RL (GRPO; vLLM rollouts, a Megatron learner) and measures what
+speculative decoding does to it: stage times, acceptance, speedup and what bounds it.
+
+  specrl [GROUP=CHOICE | KNOB=VALUE]...        one run
+  specrl -m GROUP=A,B KNOB=1,2                 a sweep: every combination, one run each
+  specrl GROUP=CHOICE --help                   every knob of a choice: type, default, meaning
+  specrl [...] --cfg job                       the composed config, nothing runs
+
+Start here:
+  specrl experiment=demo                       two matched arms on a laptop, in minutes
+  specrl drafter=ngram debug=tiny              a whole run in seconds, to see that it works"""
+
+MEANINGS = {
+    "model": "Which policy is trained.",
+    "drafter": "What the rollout engine drafts with.",
+    "init": "Where a learned draft's first weights come from.",
+    "adaptation": "Whether a learned draft follows the policy during RL.",
+    "execution": "How generation and training follow one another.",
+    "task": "Prompts and rewards.",
+    "algorithm": "The policy-gradient objective.",
+    "rollout": "What is sampled each step, and the engine that samples it.",
+    "learner": "What computes log-probs and updates the policy.",
+    "cluster": "Where the processes run.",
+    "tracking": "Where metrics go, beside the JSONL in the run folder.",
+    "experiment": "A whole result in one word: choices, sizes and lengths.",
+    "debug": "Laid over everything else.",
+}
+
+EXAMPLES = {
+    "model": "specrl model=qwen3_8b model.path=/models/Qwen3-8B model.revision=null",
+    "drafter": "specrl drafter=ngram drafter.k=5",
+    "init": "specrl drafter=ngram init=none",
+    "adaptation": "specrl adaptation=offline",
+    "execution": "specrl execution=sync",
+    "task": "specrl task=arithmetic task.difficulty=2 task.prompt_style=raw",
+    "algorithm": "specrl algorithm.advantage=mean algorithm.kl_coef=0.01",
+    "rollout": "specrl rollout.group_size=16 +rollout.engine_args.max_num_seqs=32",
+    "learner": "specrl learner.precision=fp32 learner.learning_rate=2e-6",
+    "cluster": "specrl cluster=local_gpu rollout.replicas=2",
+    "tracking": "specrl tracking.uri=http://localhost:5000",
+    "experiment": "specrl -m experiment=rl_think_cpu drafter=none,ngram seed=0,1",
+    "debug": "specrl experiment=rl_think_cpu debug=tiny",
+}
+
+OUTRO = """\
+Also:
+  specrl --version
+  eval "$(specrl -sc install=bash)"            tab completion for this shell (zsh, fish likewise)
+  specrl --info defaults-tree                  where a composed value comes from
+  SPECRL_CACHE=folder                          where converted models are kept (~/.cache/specrl)
+
+A run lives in <output_dir>/<task>-<model>-<drafter>-k<k>-<hash of the config>; the same command
+goes on from its last checkpoint. Exit code: 0 done, 1 the run failed, 2 a mistake in the command,
+130 interrupted."""
+
+
+def page() -> str:
+    """The whole page."""
+    head = "Groups (* marks the default)"
+    parts = [INTRO, head, *(_group(group) for group in tree.groups())]
+    return "\n\n".join([*parts, _run_section(), OUTRO])
+
+
+def choices_page(words: Sequence[str]) -> str:
+    """Every knob of the choices named, "drafter=ngram" or "drafter" for its default."""
+    return "\n\n".join(_choice(word) for word in words)
+
+
+def _group(group: str) -> str:
+    default = tree.defaults()[group]
+    lines = [f"{group}: {MEANINGS[group]}"]
+    for choice in tree.groups()[group]:
+        mark = "*" if choice.name == default else " "
+        lines.append(f"  {mark} {choice.name:<16} {choice.about}")
+    return "\n".join([*lines, f"    e.g. {EXAMPLES[group]}"])
+
+
+def _run_section() -> str:
+    return "\n".join(["Knobs of the run itself", *(_knob(knob) for knob in run_knobs())])
+
+
+def _choice(word: str) -> str:
+    group, _, name = word.partition("=")
+    if group not in tree.groups():
+        raise UserError(mistakes.unknown_key(*word.split("=", 1)))
+    if not name:
+        name = tree.defaults()[group] or ""
+    if not name:
+        return _group(group)
+    if name not in tree.options(group):
+        raise UserError(mistakes.unknown_choice(group, name, tree.options(group)))
+    choice = next(choice for choice in tree.groups()[group] if choice.name == name)
+    if group in tree.OVERLAYS:
+        return f"{group}={name}: {choice.about}\n\n{textwrap.indent(choice.text.strip(), '  ')}"
+    knobs = [knob for knob in choice_knobs(group, name) if knob.key != f"{group}.name"]
+    head = f"{group}={name}: {choice.about}"
+    return "\n".join([head, *(_knob(knob) for knob in knobs)] if knobs else [head, "  no knobs"])
+
+
+def _knob(knob: Knob) -> str:
+    default = "(required)" if knob.default == "required" else f"= {knob.default}"
+    head = f"  {knob.key} {default}  [{knob.type}]"
+    text = textwrap.fill(knob.help, WIDTH, initial_indent=INDENT, subsequent_indent=INDENT)
+    return f"{head}\n{text}"

@@ -1,0 +1,1 @@
+"""The YAML tree: train.yaml and one folder a group."""

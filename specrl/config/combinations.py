@@ -1,0 +1,124 @@
+"""What single knobs cannot know: values that exclude one another."""
+
+import os
+
+from specrl.config.bounds import one_of
+from specrl.config.drafter import DrafterConfig, DraftModelConfig, NgramConfig, NoDrafterConfig
+from specrl.config.task import ArithmeticConfig, DapoMathConfig, Gsm8kConfig, TaskConfig
+from specrl.config.tracking import MlflowConfig, TrackingConfig
+from specrl.config.train import TrainConfig
+from specrl.errors import UserError
+
+DRAFTERS: dict[type[DrafterConfig], str] = {
+    NoDrafterConfig: "none",
+    NgramConfig: "ngram",
+    DraftModelConfig: "draft_model",
+}
+TASKS: dict[type[TaskConfig], str] = {
+    ArithmeticConfig: "arithmetic",
+    DapoMathConfig: "dapo_math",
+    Gsm8kConfig: "gsm8k",
+}
+TRACKERS: dict[type[TrackingConfig], str] = {TrackingConfig: "none", MlflowConfig: "mlflow"}
+
+
+def check(config: TrainConfig) -> None:
+    """Raises `UserError` naming both values and the way out."""
+    _names(config)
+    _draft_training(config)
+    _lengths(config)
+    _batch(config)
+    _cores(config, "rollout", config.rollout.cores, config.rollout.replicas, "replicas")
+    ranks = config.learner.tensor_parallel * config.learner.data_parallel
+    _cores(config, "learner", config.learner.cores, ranks, "ranks")
+    _one_kind_of_device(config)
+
+
+def _names(config: TrainConfig) -> None:
+    """`name` says which choice this is; only a model's and a cluster's are labels."""
+    one_of("drafter.name", config.drafter.name, [DRAFTERS[type(config.drafter)]])
+    one_of("task.name", config.task.name, [TASKS[type(config.task)]])
+    one_of("tracking.name", config.tracking.name, [TRACKERS[type(config.tracking)]])
+    one_of("execution.name", config.execution.name, ["sync"])
+    one_of("algorithm.name", config.algorithm.name, ["grpo"])
+    one_of("rollout.name", config.rollout.name, ["vllm"])
+    one_of("learner.name", config.learner.name, ["megatron"])
+
+
+def _draft_training(config: TrainConfig) -> None:
+    learners = [name for schema, name in DRAFTERS.items() if schema.learned]
+    can = f"drafters that learn: {', '.join(learners) or 'none in this version'}"
+    drafter = config.drafter
+    if config.adaptation.name == "online" and not drafter.learned:
+        raise UserError(
+            f"adaptation=online cannot go with drafter={drafter.name}, which has no weights that "
+            f"specrl trains ({can}); use adaptation=offline"
+        )
+    if config.init.name != "none" and not drafter.learned:
+        raise UserError(
+            f"init={config.init.name} cannot go with drafter={drafter.name}, which has no weights "
+            f"that specrl initialises ({can}); use init=none"
+        )
+
+
+def _lengths(config: TrainConfig) -> None:
+    rollout, longest = config.rollout, config.model.max_model_len
+    if rollout.max_tokens >= longest:
+        raise UserError(
+            f"rollout.max_tokens={rollout.max_tokens} leaves no room for a prompt; use less than "
+            f"model.max_model_len={longest}, or raise that"
+        )
+    if rollout.ignore_eos and rollout.stop:
+        raise UserError(
+            "rollout.ignore_eos=true forces rollout.max_tokens tokens and rollout.stop ends "
+            "responses earlier; use one of the two"
+        )
+
+
+def _batch(config: TrainConfig) -> None:
+    rollout, learner = config.rollout, config.learner
+    batch = rollout.prompts_per_step * rollout.group_size
+    sizes = f"rollout.prompts_per_step x rollout.group_size = {batch}"
+    minibatches = config.algorithm.minibatches
+    if minibatches > batch:
+        raise UserError(
+            f"algorithm.minibatches={minibatches} is more than the rollouts of a step ({sizes}); "
+            f"use at most {batch}"
+        )
+    if batch // minibatches < learner.data_parallel:
+        raise UserError(
+            f"learner.data_parallel={learner.data_parallel} is more than the samples of an "
+            f"optimizer step ({sizes}, algorithm.minibatches={minibatches}); "
+            f"use at most {batch // minibatches}"
+        )
+
+
+def _cores(config: TrainConfig, group: str, cores: list[int], processes: int, what: str) -> None:
+    key = f"{group}.cores={'[' + ','.join(map(str, cores)) + ']'}"
+    if not cores:
+        return
+    if len(set(cores)) < len(cores):
+        raise UserError(f"{key} names a core twice; name each once")
+    if len(cores) < processes:
+        raise UserError(
+            f"{key} is fewer cores than {processes} {what} need; name at least {processes}, "
+            f"or none with {group}.cores=[]"
+        )
+    highest = (os.cpu_count() or 1) - 1
+    wrong = [core for core in cores if not 0 <= core <= highest]
+    if wrong and config.cluster.name.startswith("local"):
+        raise UserError(f"{key}: core {wrong[0]} is not on this machine; use 0 to {highest}")
+
+
+def _one_kind_of_device(config: TrainConfig) -> None:
+    engine, rank = config.cluster.gpus_per_engine, config.cluster.gpus_per_learner_rank
+    if rank > 1:
+        raise UserError(
+            f"cluster.gpus_per_learner_rank={rank} is out of range; a rank drives one GPU (1) or "
+            "the CPU (0); for more GPUs raise learner.tensor_parallel or learner.data_parallel"
+        )
+    if (engine == 0) != (rank == 0):
+        raise UserError(
+            f"cluster.gpus_per_engine={engine} and cluster.gpus_per_learner_rank={rank} mix CPU "
+            "and GPU; use cluster=local (both 0) or cluster=local_gpu (both 1)"
+        )

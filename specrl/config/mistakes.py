@@ -1,0 +1,178 @@
+"""Every mistake in a config as one line: the key, the value, what is allowed, the fix."""
+
+import re
+from collections.abc import Sequence
+
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException, MissingConfigException, OverrideParseException
+from omegaconf.errors import OmegaConfBaseException
+
+from specrl.config import suggestions, tree
+from specrl.errors import UserError
+
+# Hydra raises ValueError and AssertionError for some malformed overrides.
+COMPOSITION_ERRORS = (HydraException, OmegaConfBaseException, ValueError, AssertionError)
+
+TYPES = {
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "str": "text",
+    "list[int]": "a list of whole numbers, written [0,1]",
+    "list[str]": "a list of texts, written [a,b]",
+    "dict[str, Any]": "a mapping, written {key:value}",
+    "dict[str, str]": "a mapping of texts, written {key:value}",
+}
+
+
+def check_overrides(overrides: Sequence[str]) -> None:
+    """Raises `UserError` for overrides that are malformed or misuse a group."""
+    parser = OverridesParser.create()
+    for text in overrides:
+        try:
+            override = parser.parse_override(text)
+        except HydraException as error:
+            raise UserError(_syntax(text)) from error
+        if override.key_or_group == "":
+            raise UserError(f"'{text}' names no key; write key=value, e.g. steps=100")
+        if override.key_or_group in tree.groups() and override.package is None:
+            _check_group(override, text)
+        elif re.search("[@/:]", override.get_key_element()) and not text.startswith("hydra/"):
+            raise UserError(f"{text}: groups here take no path and no package; see specrl --help")
+
+
+def explain(error: Exception) -> str:
+    """One line for what Hydra or OmegaConf raised."""
+    if isinstance(error, UserError):
+        return str(error)
+    if isinstance(error, MissingConfigException) and error.options is not None:
+        group, _, name = (error.missing_cfg_file or "").rpartition("/")
+        return unknown_choice(group, name, error.options)
+    text = str(error)
+    if isinstance(error, OverrideParseException):
+        return _syntax(error.override)
+    ambiguous = re.match(r"Ambiguous value for argument '(.*)'", text)
+    if ambiguous:
+        return _ambiguous(ambiguous.group(1))
+    cause = error.__cause__ if isinstance(error.__cause__, OmegaConfBaseException) else error
+    return _from_omegaconf(cause, text)
+
+
+def not_set(key: str) -> str:
+    """The line for a key that still is ???."""
+    if key in tree.groups():
+        return f"{key} is not set; use {key}=<choice>, one of {', '.join(tree.options(key))}"
+    knob = suggestions.knob(key)
+    meaning = f" ({knob.help.rstrip('.')})" if knob else ""
+    return f"{key} is not set; add {key}=<value>{meaning}"
+
+
+def unknown_key(key: str, value: str = "") -> str:
+    """The line for a key that no dataclass has; `value` is what was assigned, if known."""
+    shown = f"{key}={value}" if value else key
+    homes = suggestions.choices_with(key)
+    if homes:
+        return f"{shown}: {key} exists only with {' or '.join(homes)}; add that, or leave it out"
+    near = suggestions.near_key(key)
+    if near:
+        meant = f"{near}={value}" if value else near
+        return f"{shown}: there is no {key}; did you mean {meant}?"
+    group = key.split(".")[0]
+    where = f"specrl {group} --help" if group in tree.groups() else "specrl --help"
+    return f"{shown}: there is no {key}; `{where}` lists what there is"
+
+
+def unknown_choice(group: str, name: str, options: Sequence[str]) -> str:
+    """The line for a choice that its group does not have."""
+    near = suggestions.near(name, options)
+    hint = f"; did you mean {group}={near}?" if near else ""
+    return f"{group}={name} is not a choice; use one of {', '.join(options)}{hint}"
+
+
+def _check_group(override: Override, text: str) -> None:
+    group = override.key_or_group
+    choices = ", ".join(tree.options(group))
+    default = tree.defaults()[group]
+    if override.is_add():
+        raise UserError(f"{text}: {group} is always there; write {text.lstrip('+')}")
+    if override.is_delete():
+        if default is not None:
+            raise UserError(f"{text}: every run needs a choice of {group}; use one of {choices}")
+        return
+    value = override.value()
+    if isinstance(value, str) or override.is_sweep_override():
+        return
+    if value is None and default is None:
+        raise UserError(f"{text}: to run without, leave {group} out")
+    raise UserError(f"{text}: {group} takes the name of one choice; use one of {choices}")
+
+
+def _syntax(text: str) -> str:
+    if "=" in text:
+        return f"'{text}' cannot be read; write key=value, with special characters 'key=\"a b\"'"
+    if text in tree.groups():
+        return f"'{text}' has no value; use {text}=<choice>, one of {', '.join(tree.options(text))}"
+    knob = suggestions.knob(text)
+    if knob:
+        return f"'{text}' has no value; write {text}=<value>, e.g. {text}={knob.default}"
+    if suggestions.section(text):
+        return f"'{text}' has knobs of its own; write {suggestions.section(text)}=<value>"
+    near = suggestions.near_key(text)
+    hint = f"; did you mean {near}=<value>?" if near else ", e.g. steps=100"
+    return f"'{text}' is not of the form key=value{hint}"
+
+
+def _ambiguous(text: str) -> str:
+    key, _, values = text.partition("=")
+    return f"{text} has several values; add -m to sweep over them, or write a list {key}=[{values}]"
+
+
+def _from_omegaconf(cause: Exception, text: str) -> str:
+    message = str(cause)
+    found = re.search(r"full_key: (\S+)", message)
+    key = found.group(1).partition("[")[0] if found else ""
+    assigned, _, value = _override_in(text).partition("=")
+    if assigned.startswith(f"{key}.") and key:
+        return unknown_key(assigned, value)
+    if "already at" in text:
+        return f"+{assigned}={value}: {assigned} is there already; write {assigned}={value}"
+    source = re.match(r"In '(.+?)'", text)
+    prefix = f"{source.group(1)}.yaml: " if source else ""
+    return prefix + _line(message, key, value if assigned == key else "")
+
+
+def _override_in(text: str) -> str:
+    """The key=value that Hydra's message quotes, "" where it quotes none."""
+    quoted = re.findall(r"(?:override |config use |remove \+ prefix: ')(\+*[^\s']+=[^\n']*)", text)
+    return quoted[0].lstrip("+") if quoted else ""
+
+
+def _line(message: str, key: str, value: str) -> str:
+    shown = f"{key}={value}" if value else key
+    if "not Optional" in message:
+        return f"{key}=null is not allowed; use {_wanted(key)}"
+    if "does not support deletion" in message:
+        return f"{key} cannot be removed; use {_wanted(key)}"
+    if "is not in struct" in message:
+        return f"{shown} is new in a free-form mapping; write +{key}={value or '<value>'}"
+    if "not in '" in message:
+        return unknown_key(key, value)
+    if "nterpolation" in message:
+        return f"{shown}: {message.splitlines()[0]}; write the value itself"
+    if suggestions.section(key):
+        return f"{shown}: {key} has knobs of its own; write {suggestions.section(key)}=<value>"
+    if suggestions.knob(key):
+        return f"{shown} is not allowed; use {_wanted(key)}"
+    details = [line for line in message.splitlines() if not line.startswith(("In '", " "))]
+    return f"{shown}: {details[0]}" if shown else details[0]
+
+
+def _wanted(key: str) -> str:
+    knob = suggestions.knob(key)
+    if knob is None:
+        return f"what `specrl {key.split('.')[0]} --help` lists"
+    plain, _, optional = knob.type.partition(" | ")
+    wanted = TYPES.get(plain, plain) + (" or null" if optional else "")
+    named = knob.default not in ("required", "''", "[]", "{}", "null") and "$" not in knob.default
+    return f"{wanted}, e.g. {knob.key}={knob.default}" if named else wanted

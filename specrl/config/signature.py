@@ -1,0 +1,55 @@
+"""Where a run lives: a folder named after what determines its results."""
+
+import hashlib
+import json
+import re
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from specrl.config.train import TrainConfig
+
+# Keys that change where, how long or how visibly a run runs, never its numbers.
+IGNORED = (
+    "name",
+    "steps",
+    "output_dir",
+    "rerun",
+    "checkpoint",
+    "tracking",
+    "model.cache_dir",
+    "cluster.temp_dir",
+    "rollout.cores",
+    "learner.cores",
+)
+
+
+def signature(config: TrainConfig) -> str:
+    """Eight hex digits of the config's SHA-256, the same on every machine and in any key order."""
+    values = asdict(config)
+    for key in IGNORED:
+        _drop(values, key)
+    if config.drafter.name == "none":
+        _drop(values, "drafter.k")
+    canonical = json.dumps(values, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()[:8]
+
+
+def run_name(config: TrainConfig) -> str:
+    """`<task>-<model>-<drafter>[-k<k>]-<signature>`, safe as a file name."""
+    drafter = config.drafter
+    length = [] if drafter.name == "none" else [f"k{drafter.k}"]
+    parts = [config.task.name, config.model.name, drafter.name, *length, signature(config)]
+    return re.sub(r"[^A-Za-z0-9._-]+", "_", "-".join(parts))
+
+
+def run_folder(config: TrainConfig) -> Path:
+    """Folder of the run's files; not created here."""
+    return Path(config.output_dir).expanduser() / run_name(config)
+
+
+def _drop(values: dict[str, Any], key: str) -> None:
+    *parents, last = key.split(".")
+    for parent in parents:
+        values = values[parent]
+    del values[last]

@@ -1,0 +1,185 @@
+"""The specrl command: exit codes, one line a mistake, sweeps that go on."""
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from specrl import __version__
+from specrl.cli.train import launch
+from specrl.errors import RunError, UserError
+
+ROOT = Path(__file__).parents[2]
+
+
+class Runs:
+    """Stands for specrl.build.run: remembers its calls, fails for the drafters named."""
+
+    def __init__(self, **failures: BaseException):
+        self.failures = failures
+        self.calls = []
+
+    def __call__(self, config, folder, overrides):
+        self.calls.append((config, folder, list(overrides)))
+        if config.drafter.name in self.failures:
+            raise self.failures[config.drafter.name]
+
+
+def _specrl(*argv):
+    return _python("-c", "from specrl.cli.train import main; main()", *argv)
+
+
+def _python(*argv):
+    command = [sys.executable, *argv]
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+
+
+@pytest.fixture(autouse=True)
+def _own_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["specrl"])
+    monkeypatch.setenv("HYDRA_FULL_ERROR", "0")
+
+
+def test_a_run_gets_its_config_folder_and_overrides(tmp_path):
+    runs = Runs()
+    assert launch(["drafter=ngram", "steps=3"], runs) == 0
+    ((config, folder, overrides),) = runs.calls
+    assert (config.drafter.name, config.steps) == ("ngram", 3)
+    assert folder.parts[0] == "outputs"
+    assert overrides == ["drafter=ngram", "steps=3"]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_sweep_runs_every_point_with_its_own_overrides():
+    runs = Runs()
+    assert launch(["drafter=none,ngram", "-m", "seed=0,1"], runs) == 0
+    assert [call[2] for call in runs.calls] == [
+        ["drafter=none", "seed=0"],
+        ["drafter=none", "seed=1"],
+        ["drafter=ngram", "seed=0"],
+        ["drafter=ngram", "seed=1"],
+    ]
+
+
+@pytest.mark.filterwarnings("ignore:Callback PrintComparison")  # These runs leave no folder.
+def test_the_demo_is_a_sweep_by_itself():
+    runs = Runs()
+    assert launch(["experiment=demo"], runs) == 0
+    assert [call[0].drafter.name for call in runs.calls] == ["none", "ngram"]
+
+
+@pytest.mark.parametrize(
+    ("error", "code"), [(RunError("engine gone"), 1), (UserError("no such\nfolder"), 2)]
+)
+def test_a_failing_run_is_one_line_and_an_exit_code(error, code, capsys):
+    assert launch([], Runs(none=error)) == code
+    said = capsys.readouterr().err
+    assert said == f"specrl: {' '.join(str(error).split())}\n"
+
+
+def test_a_bug_shows_its_traceback(capsys):
+    assert launch([], Runs(none=KeyError("oops"))) == 1
+    assert "Traceback" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("error", [RunError("engine gone"), KeyError("bug")])
+def test_a_failing_point_does_not_stop_the_others(error, capsys):
+    runs = Runs(none=error)
+    assert launch(["-m", "drafter=none,ngram"], runs) == 1
+    assert [call[0].drafter.name for call in runs.calls] == ["none", "ngram"]
+    if isinstance(error, RunError):
+        assert capsys.readouterr().err == "specrl: drafter=none: engine gone\n"
+
+
+def test_a_wrong_point_of_a_sweep_is_told_and_the_others_run(capsys):
+    runs = Runs()
+    assert launch(["-m", "steps=0,1"], runs) == 2
+    assert [call[0].steps for call in runs.calls] == [1]
+    assert capsys.readouterr().err == (
+        "specrl: steps=0: steps=0 is out of range; use a value of at least 1\n"
+    )
+
+
+def test_an_unknown_choice_in_a_sweep_stops_it_before_the_first_point(capsys):
+    runs = Runs()
+    assert launch(["-m", "drafter=none,ngrm"], runs) == 2
+    assert runs.calls == []
+    assert "did you mean drafter=ngram?" in capsys.readouterr().err
+
+
+def test_ctrl_c_is_130_and_ends_a_sweep(capsys):
+    runs = Runs(none=KeyboardInterrupt())
+    assert launch(["-m", "drafter=none,ngram"], runs) == 130
+    assert len(runs.calls) == 1
+    assert capsys.readouterr().err == "specrl: interrupted\n"
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        (["--drafter=ngram"], "write drafter=ngram"),
+        (["--drafter", "ngram"], "write drafter=<value>"),
+        (["--cfg", "nothing"], "--cfg"),
+        (["steps"], "steps=100"),
+        (["drafter=ngram", "adaptation=online"], "use adaptation=offline"),
+    ],
+)
+def test_a_wrong_command_is_one_line_and_runs_nothing(argv, says, capsys):
+    runs = Runs()
+    assert launch(argv, runs) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("specrl: ")
+    assert said.count("\n") == 1
+    assert says in said
+    assert runs.calls == []
+
+
+def test_the_composed_config_can_be_shown(capsys):
+    assert launch(["drafter=ngram", "--cfg", "job", "-p", "drafter"], Runs()) == 0
+    assert "lookup_max: 4" in capsys.readouterr().out
+
+
+def test_an_output_dir_that_cannot_be_is_one_line(tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    assert launch(["-m", "seed=0,1", "output_dir=file/below"], Runs()) == 2
+    assert "set output_dir" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("argument", ["drafter=ngrm", "rollout.max_tokens=abc", "steps=0"])
+def test_a_mistake_on_the_real_command_line_is_one_line_and_exit_code_2(argument):
+    done = _specrl(argument)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.startswith(f"specrl: {argument}")
+    assert done.stderr.count("\n") == 1
+
+
+def test_help_is_quick():
+    begin = time.perf_counter()
+    done = _specrl("--help")
+    assert time.perf_counter() - begin < 1.5
+    assert "specrl experiment=demo" in done.stdout
+
+
+def test_nothing_heavy_is_imported_before_a_run():
+    heavy = "{'torch', 'vllm', 'ray', 'mlflow', 'transformers', 'megatron'}"
+    code = (
+        "import sys; from specrl.cli.train import launch;"
+        f"launch([], lambda *_: print({heavy} & set(sys.modules)))"
+    )
+    done = _python("-c", code)
+    assert done.stdout.strip() == "set()"
+
+
+def test_tab_completion_lists_choices_and_knobs(monkeypatch):
+    monkeypatch.setenv("COMP_LINE", "specrl drafter=ngram drafter.look")
+    done = _specrl("-sc", "query=bash")
+    assert done.stdout.split() == ["drafter.lookup_max=", "drafter.lookup_min="]
+
+
+def test_the_version_is_specrls_own(capsys):
+    assert launch(["--version"], Runs()) == 0
+    assert capsys.readouterr().out == f"specrl {__version__}\n"

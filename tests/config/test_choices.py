@@ -1,0 +1,93 @@
+"""Every choice that is listed composes and passes the door."""
+
+import pytest
+import yaml
+from omegaconf import OmegaConf
+
+from specrl.config import tree
+from specrl.config.compose import compose, load
+from specrl.config.drafter import DraftModelConfig, NgramConfig
+from specrl.config.knobs import choice_knobs
+from specrl.config.tracking import MlflowConfig
+from specrl.errors import UserError
+
+# Choices that cannot stand alone, and what they need.
+NEEDS = {"drafter=draft_model": ["drafter.model=/models/draft"]}
+ALL = [f"{group}={name}" for group in tree.groups() for name in tree.options(group)]
+REFUSED = "adaptation=online"
+
+
+@pytest.mark.parametrize("choice", [choice for choice in ALL if choice != REFUSED])
+def test_every_choice_passes_the_door(choice):
+    config = load([choice, *NEEDS.get(choice, [])])
+    group, name = choice.split("=")
+    if group not in tree.OVERLAYS:
+        assert getattr(config, group).name == name
+
+
+@pytest.mark.parametrize("drafter", ["none", "ngram", "draft_model"])
+def test_online_adaptation_is_refused_by_name_with_drafters_that_do_not_learn(drafter):
+    overrides = [f"drafter={drafter}", *NEEDS.get(f"drafter={drafter}", [])]
+    with pytest.raises(UserError, match=f"adaptation=online cannot go with drafter={drafter}"):
+        load([*overrides, REFUSED])
+
+
+@pytest.mark.parametrize("experiment", tree.options("experiment"))
+@pytest.mark.parametrize("debug", tree.options("debug"))
+def test_every_experiment_can_be_debugged(experiment, debug):
+    config = load([f"experiment={experiment}", f"debug={debug}"])
+    if debug == "tiny":
+        assert (config.model.name, config.cluster.gpus_per_engine, config.steps) == ("tiny", 0, 2)
+        assert config.rollout.prompts_per_step * config.rollout.group_size == 4
+    else:
+        assert (config.rollout.dtype, config.learner.precision) == ("float32", "fp32")
+
+
+def test_the_default_run_is_a_real_model_on_this_machine():
+    config = load()
+    assert config.model.name == "smollm2_135m"
+    assert config.drafter.name == "none"
+    assert config.task.name == "arithmetic"
+    assert config.cluster.gpus_per_engine == 0
+    assert isinstance(config.tracking, MlflowConfig)
+
+
+def test_a_choice_arrives_as_its_own_dataclass():
+    assert load(["drafter=ngram", "drafter.lookup_max=6"]).drafter == NgramConfig(lookup_max=6)
+    assert load(["drafter=draft_model", "drafter.model=x"]).drafter == DraftModelConfig(model="x")
+
+
+def test_the_two_regimes_differ_in_policy_and_prompt_style():
+    think, zero = load(["experiment=rl_think"]), load(["experiment=rl_zero"])
+    assert (think.model.name, think.task.prompt_style) == ("qwen3_8b", "chat")
+    assert (zero.model.name, zero.task.prompt_style) == ("qwen3_8b_base", "raw")
+    assert think.rollout == zero.rollout
+
+
+def test_one_seed_reaches_task_and_engine():
+    config = load(["seed=7"])
+    assert (config.seed, config.task.seed, config.rollout.seed) == (7, 7, 7)
+    assert load(["seed=7", "rollout.seed=1"]).rollout.seed == 1
+
+
+def test_free_form_mappings_take_any_key():
+    config = load(["+rollout.engine_args.max_num_seqs=32", "+tracking.tags.owner=me"])
+    assert config.rollout.engine_args == {"max_num_seqs": 32}
+    assert config.tracking == MlflowConfig(tags={"owner": "me"})
+
+
+@pytest.mark.parametrize("choice", [c for c in ALL if c.split("=")[0] not in tree.OVERLAYS])
+def test_the_knob_list_shows_the_defaults_that_hydra_composes(choice):
+    group, name = choice.split("=")
+    composed = OmegaConf.to_container(compose([choice]))[group]
+    shown = {knob.key.split(".")[1]: knob.default for knob in choice_knobs(group, name)}
+    expected = {key: "required" if value == "???" else value for key, value in composed.items()}
+    assert {key: yaml.safe_load(text) for key, text in shown.items()} == expected
+
+
+@pytest.mark.parametrize("choice", ALL)
+def test_every_choice_says_what_it_is(choice):
+    group, name = choice.split("=")
+    about = next(option.about for option in tree.groups()[group] if option.name == name)
+    assert about.endswith(".")
+    assert len(about) <= 80

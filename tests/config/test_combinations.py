@@ -1,0 +1,40 @@
+"""Values that exclude one another are refused by name."""
+
+import os
+
+import pytest
+
+from specrl.config.compose import load
+from specrl.errors import UserError
+
+REFUSED = [
+    (["rollout.max_tokens=1024"], "model.max_model_len=1024"),
+    (["rollout.ignore_eos=true", "rollout.stop=[x]"], "use one of the two"),
+    (["algorithm.minibatches=65"], "use at most 64"),
+    (["learner.data_parallel=65"], "use at most 64"),
+    (["learner.data_parallel=9", "algorithm.minibatches=8"], "use at most 8"),
+    (["rollout.cores=[-1]"], "core -1 is not on this machine"),
+    ([f"learner.cores=[{os.cpu_count()}]"], f"use 0 to {(os.cpu_count() or 1) - 1}"),
+    (["rollout.cores=[0,0]"], "names a core twice"),
+    (["rollout.cores=[0]", "rollout.replicas=2"], "fewer cores than 2 replicas"),
+    (["learner.cores=[0]", "learner.tensor_parallel=2"], "fewer cores than 2 ranks"),
+    (["drafter=ngram", "drafter.lookup_min=9"], "drafter.lookup_max=4 is below"),
+    (["cluster.gpus_per_engine=1"], "mix CPU and GPU"),
+    (["cluster=local_gpu", "cluster.gpus_per_learner_rank=2"], "a rank drives one GPU"),
+    (["model=tiny", "model.source=hub"], "model.source=hub"),
+]
+
+
+@pytest.mark.parametrize(("overrides", "says"), REFUSED)
+def test_an_impossible_pair_is_refused_by_name(overrides, says):
+    with pytest.raises(UserError) as caught:
+        load(overrides)
+    assert says in str(caught.value)
+    assert overrides[0].lstrip("+").split("=")[0].split(".")[0] in str(caught.value)
+
+
+def test_values_at_the_bound_pass():
+    load(["rollout.max_tokens=1023"])
+    load(["algorithm.minibatches=64"])
+    load(["learner.data_parallel=8", "algorithm.minibatches=8"])
+    load(["rollout.cores=[0]", "learner.cores=[0]"])

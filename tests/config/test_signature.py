@@ -1,0 +1,65 @@
+"""The run folder is named after what determines the results, and nothing else."""
+
+from pathlib import Path
+
+import pytest
+
+from specrl.config.compose import load
+from specrl.config.signature import run_folder, run_name, signature
+
+SAME = [
+    "output_dir=/elsewhere",
+    "name=other",
+    "steps=7",
+    "rerun=true",
+    "checkpoint.every=1",
+    "tracking=none",
+    "tracking.uri=http://server",
+    "model.cache_dir=/cache",
+    "cluster.temp_dir=/tmp/r",
+    "rollout.cores=[0]",
+    "learner.cores=[0]",
+    "drafter.k=5",
+]
+OTHER = [
+    "seed=1",
+    "rollout.temperature=0.7",
+    "learner.learning_rate=2e-6",
+    "drafter=ngram",
+    "evaluation.every=5",
+    "+rollout.engine_args.max_num_seqs=4",
+]
+
+
+@pytest.mark.parametrize("override", SAME)
+def test_what_does_not_change_results_keeps_the_signature(override):
+    assert signature(load([override])) == signature(load())
+
+
+@pytest.mark.parametrize("override", OTHER)
+def test_what_changes_results_changes_the_signature(override):
+    assert signature(load([override])) != signature(load())
+
+
+def test_the_draft_length_counts_for_a_drafter_that_uses_it():
+    three, five = load(["drafter=ngram"]), load(["drafter=ngram", "drafter.k=5"])
+    assert signature(three) != signature(five)
+    assert run_name(five).startswith("arithmetic-smollm2_135m-ngram-k5-")
+
+
+def test_the_signature_does_not_depend_on_home_or_on_key_order(monkeypatch):
+    ordered = load(["+rollout.engine_args={a: 1, b: 2}"])
+    monkeypatch.setenv("HOME", "/home/somebody")
+    assert signature(load(["+rollout.engine_args={b: 2, a: 1}"])) == signature(ordered)
+
+
+def test_the_folder_is_readable_and_below_output_dir():
+    config = load(["output_dir=/runs"])
+    assert run_folder(config) == Path("/runs") / f"arithmetic-smollm2_135m-none-{signature(config)}"
+    assert len(signature(config)) == 8
+
+
+def test_a_label_with_slashes_stays_one_folder():
+    folder = run_folder(load(["model.name=org/my model", "output_dir=/runs"]))
+    assert folder.parent == Path("/runs")
+    assert folder.name.startswith("arithmetic-org_my_model-none-")
