@@ -12,7 +12,7 @@ from rich.table import Table
 
 from specrl.algo.comparison import STAGES, Arm, arm_of, speedup_over
 from specrl.errors import UserError
-from specrl.telemetry.jsonl import read_run
+from specrl.telemetry.jsonl import INFO_FILE, RunLog, read_run
 
 BASELINE = "none"
 
@@ -38,21 +38,38 @@ class PrintComparison(Callback):
 
 
 def arms_in(folders: Sequence[Path]) -> list[Arm]:
-    """The runs with at least one finished step, autoregressive first."""
+    """The runs with at least one finished step, autoregressive first.
+
+    An arm is named after its drafter, and after the overrides that tell it from the others.
+    """
+    logs = [read_run(folder) for folder in dict.fromkeys(folders) if (folder / INFO_FILE).exists()]
+    infos = [log.info for log in logs if log.info is not None]
+    shared = set.intersection(*(set(info.overrides) for info in infos)) if infos else set()
     arms = []
-    for folder in dict.fromkeys(folders):
+    for log in logs:
         try:
-            log = read_run(folder)
-            name = str(log.info.config["drafter"]["name"]) if log.info else folder.name
-            arms.append(arm_of(name, [record.metrics for record in log.records]))
+            arms.append(arm_of(_name(log, shared), [record.metrics for record in log.records]))
         except UserError:
             continue
-    return sorted(arms, key=lambda arm: arm.name != BASELINE)
+    return sorted(arms, key=lambda arm: not _is_baseline(arm))
+
+
+def _is_baseline(arm: Arm) -> bool:
+    return arm.name.split()[0] == BASELINE
+
+
+def _name(log: RunLog, shared: set[str]) -> str:
+    if log.info is None:
+        return "?"
+    own = [word for word in log.info.overrides if word not in shared]
+    others = [word for word in own if not word.startswith("drafter=")]
+    return " ".join([str(log.info.config["drafter"]["name"]), *others])
 
 
 def comparison_table(arms: Sequence[Arm]) -> Table:
-    """Stage seconds, acceptance and speedups of arms that share everything but the drafter."""
-    baseline = arms[0] if arms[0].name == BASELINE else None
+    """Stage seconds and acceptance; speedups where one arm is autoregressive, so matched to all."""
+    baselines = [arm for arm in arms if _is_baseline(arm)]
+    baseline = baselines[0] if len(baselines) == 1 else None
     table = Table(
         title="Matched arms: mean per step, the first step left out",
         caption="generation speedup per token; bound: Amdahl's, from tokens per engine step",
