@@ -17,7 +17,7 @@ from specrl.evaluate import EvaluationPlan
 from specrl.learner.layout import check_layout, rank_placements
 from specrl.learner.megatron_learner import MegatronLearner
 from specrl.loop import Parts, Plan, train
-from specrl.models.prepare import prepare_model
+from specrl.models.prepare import prepare_draft, prepare_model
 from specrl.models.prompt_format import PromptFormat, load_tokenizer
 from specrl.protocols import Actor, Cluster, Drafter, Learner, Task
 from specrl.rollout.environment import engine_environment, split_cores
@@ -162,7 +162,7 @@ def build_drafter(config: TrainConfig, model: Path) -> Drafter:
         case NgramConfig() as drafter:
             return NgramDrafter(drafter)
         case DraftModelConfig() as drafter:
-            return DraftModelDrafter(drafter, model)
+            return DraftModelDrafter(drafter, model, prepare_draft(drafter))
         case other:
             raise AssertionError(f"no drafter for {type(other).__name__}")
 

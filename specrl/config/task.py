@@ -1,6 +1,7 @@
 """Prompts and rewards."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from omegaconf import MISSING
 
@@ -42,6 +43,9 @@ class ArithmeticConfig(TaskConfig):
     difficulty: int = 1
     """1 is easiest; sets digits and number of terms where the generator has them."""
 
+    generator_args: dict[str, Any] = field(default_factory=dict)
+    """reasoning-gym config values over those of difficulty, e.g. {max_terms: 2}."""
+
     train_size: int = 10_000
     """Distinct training prompts."""
 
@@ -62,19 +66,16 @@ class MathDataConfig(TaskConfig):
     """Questions with a reference answer from a hub data set or a local file."""
 
     train_data: str = MISSING
-    """Hub id, or a local .parquet / .jsonl file."""
+    """Hub data set (owner/name[@revision][:folder]), or a local .parquet / .jsonl file."""
 
     validation_data: str = MISSING
-    """Hub id, or a local .parquet / .jsonl file."""
+    """Hub data set (owner/name[@revision][:folder]), or a local .parquet / .jsonl file."""
 
     question_field: str = "prompt"
     """Column of the question (a string, or a chat list whose last user turn counts)."""
 
     answer_field: str = "answer"
     """Column of the reference answer; dots go into nested columns."""
-
-    subset: str | None = None
-    """Configuration of a hub data set that has several; null takes its only one."""
 
     train_split: str = "train"
     """Split of a hub data set used for training."""

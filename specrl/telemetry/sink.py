@@ -1,12 +1,10 @@
 """What the recorder writes to."""
 
-from typing import Protocol
-
 from specrl.protocols import OnProgress
 from specrl.types import Metrics
 
 
-class Sink(Protocol):
+class Sink:
     """One place where metrics go. Every method defaults to doing nothing."""
 
     @property

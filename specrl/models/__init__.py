@@ -1,0 +1,1 @@
+"""Policies as local Hugging Face folders, and how questions become prompts for them."""

@@ -1,0 +1,71 @@
+"""Which models specrl can run, checked on a local Hugging Face folder."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from specrl.config.model import ModelConfig
+from specrl.errors import UserError
+
+ARCHITECTURES = {
+    "llama": "LlamaForCausalLM",
+    "qwen3": "Qwen3ForCausalLM",
+    "qwen3_moe": "Qwen3MoeForCausalLM",
+}
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json")
+
+
+def check_folder(folder: Path, config: ModelConfig) -> None:
+    """Raises `UserError` unless `folder` holds a complete, supported model for `config`."""
+    values = _read_json(folder / "config.json")
+    _check_architecture(folder, values)
+    _check_length(values, config)
+    missing = _missing_files(folder)
+    if missing:
+        raise UserError(
+            f"model.path={config.path}: {folder} has no {missing}; give a complete Hugging Face "
+            "folder (config.json, tokenizer files and safetensors weights)"
+        )
+
+
+def _check_architecture(folder: Path, values: Mapping[str, Any]) -> None:
+    known = ", ".join(ARCHITECTURES.values())
+    found = values.get("architectures") or ["no architecture"]
+    if found[0] not in ARCHITECTURES.values():
+        raise UserError(f"{folder}: {found[0]} is not supported; use a model of type {known}")
+
+
+def _check_length(values: Mapping[str, Any], config: ModelConfig) -> None:
+    longest = values.get("max_position_embeddings")
+    if isinstance(longest, int) and config.max_model_len > longest:
+        raise UserError(
+            f"model.max_model_len={config.max_model_len} is above the {longest} positions of "
+            f"{config.name}; use model.max_model_len={longest} or less"
+        )
+
+
+def _missing_files(folder: Path) -> str | None:
+    """The first part that a complete folder has and this one lacks; None when complete."""
+    if not any((folder / name).is_file() for name in TOKENIZER_FILES):
+        return "tokenizer (" + " or ".join(TOKENIZER_FILES) + ")"
+    index = folder / "model.safetensors.index.json"
+    if index.is_file():
+        shards = sorted(set(_read_json(index).get("weight_map", {}).values()))
+        return next((shard for shard in shards if not (folder / shard).is_file()), None)
+    return None if any(folder.glob("*.safetensors")) else "*.safetensors"
+
+
+def _read_json(path: Path) -> Mapping[str, Any]:
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(
+            f"{path} does not exist; give a Hugging Face folder: model.source=hub "
+            "model.path=/path/to/folder"
+        ) from None
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path} cannot be read ({error}); download the model again") from None
+    if not isinstance(values, dict):
+        raise UserError(f"{path} is not a JSON object; download the model again")
+    return values

@@ -1,0 +1,113 @@
+"""Folders that are made once, shared by processes, and rebuilt when damaged."""
+
+import errno
+import fcntl
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import xxhash
+
+from specrl.errors import UserError
+
+MARKER = "specrl-cache.json"
+_CHUNK_BYTES = 1 << 22
+
+
+def cached_folder(root: Path, name: str, make: Callable[[Path], None]) -> Path:
+    """Folder `root/name` as `make` fills it; made at most once, also by processes that race.
+
+    `make` gets an empty folder; what it wrote appears under the final name in one rename, with a
+    marker that holds size and xxh3-64 of every file. A folder whose files differ from its marker
+    is made again. `name` must change whenever the content would. Raises `UserError` when `root`
+    cannot be written or the disk is full.
+    """
+    folder = root / name
+    if is_intact(folder):
+        return folder
+    try:
+        with _lock(root, name):
+            if not is_intact(folder):
+                _build(root, name, make)
+    except OSError as error:
+        raise _explained(root, error) from error
+    return folder
+
+
+def folder_name(label: str, recipe: str) -> str:
+    """Cache name for content that depends on `recipe` alone; `label` is for the reader."""
+    return re.sub(r"[^\w.-]", "_", label) + "-" + xxhash.xxh3_64(recipe.encode()).hexdigest()
+
+
+def is_intact(folder: Path) -> bool:
+    """True when every file that the marker lists has its size and checksum."""
+    try:
+        files = json.loads((folder / MARKER).read_text())["files"]
+        return all(
+            (folder / name).stat().st_size == size and _digest(folder / name) == digest
+            for name, (size, digest) in files.items()
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return False
+
+
+def _build(root: Path, name: str, make: Callable[[Path], None]) -> None:
+    """Fills a private folder and renames it into place; the caller holds the lock."""
+    for stale in root.glob(f".{name}.*.tmp"):
+        shutil.rmtree(stale)
+    temporary = root / f".{name}.{os.getpid()}.tmp"
+    temporary.mkdir()
+    try:
+        make(temporary)
+        _seal(temporary)
+        if (root / name).exists():
+            shutil.rmtree(root / name)
+        temporary.rename(root / name)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _seal(folder: Path) -> None:
+    """Writes the marker; files reach the disk before it does, so that it never vouches for less."""
+    files = {}
+    for path in sorted(p for p in folder.rglob("*") if p.is_file()):
+        files[str(path.relative_to(folder))] = (path.stat().st_size, _digest(path))
+        path.chmod(0o644)  # safetensors writes 0600; a cache may serve a whole group
+        _sync(path)
+    (folder / MARKER).write_text(json.dumps({"files": files}, indent=1))
+    _sync(folder / MARKER)
+
+
+def _sync(path: Path) -> None:
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+
+
+def _digest(path: Path) -> str:
+    digest = xxhash.xxh3_64()
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK_BYTES):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+@contextmanager
+def _lock(root: Path, name: str) -> Iterator[None]:
+    """Waits for the other processes that make `name`; the kernel frees the lock of a dead one."""
+    root.mkdir(parents=True, exist_ok=True)
+    with (root / f".{name}.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _explained(root: Path, error: OSError) -> UserError:
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    reason = "the disk is full" if full else str(error)
+    return UserError(
+        f"model.cache_dir={root}: {reason}; free space there or set SPECRL_CACHE (or "
+        "model.cache_dir) to a folder you can write to"
+    )

