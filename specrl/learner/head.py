@@ -1,0 +1,152 @@
+"""Log-probs of response tokens from hidden states, never with all logits in memory.
+
+Only response tokens go through the head, a chunk at a time, with logits in the model's dtype;
+the fp32 work runs over a few rows at a time. In training the loss of a chunk is differentiated at
+once, while its logits are still there, so the head runs once.
+
+Legend: R response tokens, C tokens of a chunk, V vocabulary rows of this rank, H hidden.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+FP32_ROWS = 32  # rows of fp32 logits at once: stays in cache on a CPU
+ChunkLoss = Callable[[Tensor, slice], Tensor]
+"""(log-probs [C], their rows of R) to a scalar loss."""
+
+
+@dataclass(frozen=True)
+class HeadSettings:
+    """`vocab_start` is this rank's first id; `group` its tensor-parallel group or None."""
+
+    temperature: float
+    chunk_tokens: int
+    vocab_start: int = 0
+    group: dist.ProcessGroup | None = None
+
+
+@dataclass(frozen=True)
+class _Statistics:
+    logprobs_C: Tensor
+    entropy_C: Tensor
+    log_sum_C: Tensor
+
+
+@torch.no_grad()
+def token_logprobs(
+    hidden_RH: Tensor, weight_VH: Tensor, targets_R: Tensor, settings: HeadSettings
+) -> tuple[Tensor, Tensor]:
+    """fp32 log-prob of each target and entropy of each distribution at the temperature."""
+    logprobs, entropies = [], []
+    for rows in _chunks(len(targets_R), settings.chunk_tokens):
+        logits_CV = hidden_RH[rows] @ weight_VH.t()
+        statistics = _statistics(logits_CV, targets_R[rows], settings)
+        logprobs.append(statistics.logprobs_C)
+        entropies.append(statistics.entropy_C)
+    return torch.cat(logprobs), torch.cat(entropies)
+
+
+def backward_through_head(
+    hidden_RH: Tensor,
+    weight_VH: Tensor,
+    weight_grad_VH: Tensor,
+    targets_R: Tensor,
+    settings: HeadSettings,
+    loss_of: ChunkLoss,
+) -> tuple[Tensor, Tensor]:
+    """Adds the head's gradient to `weight_grad_VH` and carries on into the graph of `hidden_RH`.
+
+    Returns (summed loss, entropies [R]).
+    """
+    hidden, weight = hidden_RH.detach(), weight_VH.detach()
+    grad_RH = torch.empty_like(hidden)
+    loss = torch.zeros((), dtype=torch.float32, device=hidden.device)
+    entropies = []
+    for rows in _chunks(len(targets_R), settings.chunk_tokens):
+        logits_CV = hidden[rows] @ weight.t()
+        statistics = _statistics(logits_CV, targets_R[rows], settings)
+        chunk_loss, slope_C = _differentiate(statistics.logprobs_C, rows, loss_of)
+        loss += chunk_loss
+        entropies.append(statistics.entropy_C)
+        _logits_to_gradient(logits_CV, statistics.log_sum_C, slope_C, targets_R[rows], settings)
+        grad_RH[rows] = logits_CV @ weight
+        weight_grad_VH.add_(logits_CV.t() @ hidden[rows])
+    if settings.group is not None:
+        dist.all_reduce(grad_RH, group=settings.group)
+    torch.autograd.backward(hidden_RH, grad_RH)
+    return loss, torch.cat(entropies)
+
+
+def _differentiate(logprobs_C: Tensor, rows: slice, loss_of: ChunkLoss) -> tuple[Tensor, Tensor]:
+    with torch.enable_grad():
+        leaf_C = logprobs_C.detach().requires_grad_()
+        loss = loss_of(leaf_C, rows)
+        (slope_C,) = torch.autograd.grad(loss, leaf_C)
+    return loss.detach(), slope_C
+
+
+def _chunks(total: int, size: int) -> Iterator[slice]:
+    return (slice(start, min(start + size, total)) for start in range(0, total, size))
+
+
+def _scaled(logits: Tensor, temperature: float) -> Tensor:
+    """A fp32 copy of logits / temperature."""
+    scaled = logits.to(torch.float32, copy=True)
+    return scaled if temperature == 1.0 else scaled.div_(temperature)
+
+
+def _statistics(logits_CV: Tensor, targets_C: Tensor, settings: HeadSettings) -> _Statistics:
+    """Log-prob, entropy and log-sum-exp of logits / temperature over the whole vocabulary."""
+    count, rows = logits_CV.shape
+    local_C = targets_C - settings.vocab_start
+    mine_C = (local_C >= 0) & (local_C < rows)
+    target_C = logits_CV.gather(1, local_C.clamp(0, rows - 1)[:, None]).squeeze(1).float()
+    target_C = (target_C / settings.temperature) * mine_C
+    top_C, sum_C, moment_C = (torch.empty_like(target_C) for _ in range(3))
+    for part in _chunks(count, FP32_ROWS):
+        scaled = _scaled(logits_CV[part], settings.temperature)
+        top_C[part] = scaled.amax(dim=1)
+        scaled.sub_(top_C[part, None])
+        powers = scaled.exp()
+        sum_C[part] = powers.sum(dim=1)
+        moment_C[part] = torch.linalg.vecdot(powers, scaled)
+    if settings.group is not None:
+        top_C, sum_C, moment_C, target_C = _combine(top_C, sum_C, moment_C, target_C, settings)
+    log_sum_C = sum_C.log() + top_C
+    return _Statistics(target_C - log_sum_C, sum_C.log() - moment_C / sum_C, log_sum_C)
+
+
+def _combine(
+    top_C: Tensor, sum_C: Tensor, moment_C: Tensor, target_C: Tensor, settings: HeadSettings
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Statistics of this rank's vocabulary rows to those of all."""
+    whole_C = top_C.clone()
+    dist.all_reduce(whole_C, op=dist.ReduceOp.MAX, group=settings.group)
+    shift_C = top_C - whole_C
+    factor_C = shift_C.exp()
+    sums = torch.stack([sum_C * factor_C, factor_C * (moment_C + shift_C * sum_C), target_C])
+    dist.all_reduce(sums, group=settings.group)
+    return whole_C, sums[0], sums[1], sums[2]
+
+
+def _logits_to_gradient(
+    logits_CV: Tensor,
+    log_sum_C: Tensor,
+    slope_C: Tensor,
+    targets_C: Tensor,
+    settings: HeadSettings,
+) -> None:
+    """Replaces logits by d loss / d logits: slope * (one-hot - probability) / temperature."""
+    count, rows = logits_CV.shape
+    slope_C = slope_C / settings.temperature
+    for part in _chunks(count, FP32_ROWS):
+        scaled = _scaled(logits_CV[part], settings.temperature)
+        scaled.sub_(log_sum_C[part, None]).exp_().mul_(-slope_C[part, None])
+        local = targets_C[part] - settings.vocab_start
+        mine = (local >= 0) & (local < rows)
+        scaled.scatter_add_(1, local.clamp(0, rows - 1)[:, None], (slope_C[part] * mine)[:, None])
+        logits_CV[part] = scaled

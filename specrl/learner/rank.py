@@ -1,0 +1,212 @@
+"""One learner process: a shard of the policy, its optimizer, and the calls the driver makes.
+
+Legend: R response tokens of a microbatch, H hidden, T packed tokens, V vocabulary rows.
+"""
+
+import datetime
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from megatron.core import parallel_state, tensor_parallel
+from torch import Tensor
+
+from specrl.algo.losses import Objective
+from specrl.config.algorithm import AlgorithmConfig
+from specrl.config.learner import LearnerConfig
+from specrl.learner import cpu_shims, mapping, rendezvous
+from specrl.learner.head import HeadSettings, token_logprobs
+from specrl.learner.layout import ModelShape, read_shape, world_size
+from specrl.learner.optimizer import PolicyOptimizer
+from specrl.learner.packing import PackedBatch, TokenSample, microbatches
+from specrl.learner.policy import Policy, build_policy
+from specrl.learner.snapshot import write_snapshot
+from specrl.learner.state import load_state, save_state
+from specrl.learner.update import PolicyUpdate
+from specrl.types import Float32, TrainSample, WeightSnapshot
+
+COLLECTIVE_TIMEOUT = datetime.timedelta(minutes=30)
+_DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
+
+
+class LearnerRank:
+    """Rank `rank` of `world`; ranks of one tensor-parallel group are neighbours.
+
+    `serving_dtype` ("bfloat16" or "float32") is that of exported weights, `temperature` that of the
+    rollouts. Nothing is loaded before `connect`, which every rank must be in at once.
+    """
+
+    def __init__(
+        self,
+        model_folder: str,
+        learner: LearnerConfig,
+        algorithm: AlgorithmConfig,
+        temperature: float,
+        serving_dtype: str,
+        seed: int,
+        rank: int,
+        world: int,
+    ) -> None:
+        assert world == world_size(learner), (world, learner)
+        assert temperature > 0, temperature
+        torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", len(os.sched_getaffinity(0)))))
+        self._folder = Path(model_folder)
+        self._learner = learner
+        self._algorithm = algorithm
+        self._temperature = temperature
+        self._serving_dtype: torch.dtype = getattr(torch, serving_dtype)
+        self._seed = seed
+        self._rank = rank
+        self._world = world
+        self._store: rendezvous.Store | None = None
+        self._policy: Policy
+        self._optimizer: PolicyOptimizer
+        self._reference: Policy | None = None
+
+    def listen(self) -> tuple[str, int]:
+        """On rank 0: opens the meeting point and returns its (host, port)."""
+        self._store = rendezvous.open_store(self._world)
+        return self._store.host, self._store.port
+
+    def connect(self, host: str, port: int) -> None:
+        """Joins the other ranks, then loads the weights."""
+        store = self._store or rendezvous.join_store(host, port, self._world)
+        cpu_shims.install()
+        backend = "nccl" if torch.cuda.is_available() else "gloo"
+        dist.init_process_group(
+            backend,
+            store=store,
+            rank=self._rank,
+            world_size=self._world,
+            timeout=COLLECTIVE_TIMEOUT,
+        )
+        with cpu_shims.on_this_device():
+            parallel_state.initialize_model_parallel(self._learner.tensor_parallel)
+            tensor_parallel.model_parallel_cuda_manual_seed(self._seed)
+            self._build()
+
+    def logprobs(self, samples: Sequence[TokenSample]) -> list[tuple[Float32, Float32 | None]]:
+        """Policy and reference (None without KL) log-probs of each response, in the order given."""
+        batches = microbatches(samples, self._learner.tokens_per_microbatch)
+        policy = self._logprobs(self._policy, batches, len(samples))
+        if self._reference is None:
+            return [(values, None) for values in policy]
+        reference = self._logprobs(self._reference, batches, len(samples))
+        return list(zip(policy, reference, strict=True))
+
+    def step(self, minibatches: Sequence[Sequence[TrainSample]]) -> dict[str, float]:
+        """One optimizer step per minibatch, each given as this copy's share; metrics of all ranks.
+
+        Raises `NonFiniteError` before the weights of that minibatch change.
+        """
+        with cpu_shims.on_this_device():
+            return self._update.run(minibatches)
+
+    def export_weights(self, folder: Path, version: int) -> WeightSnapshot | None:
+        """The snapshot on the rank that writes it, None on the others. Call on every rank."""
+        if parallel_state.get_data_parallel_rank() != 0:
+            return None
+        tensors = mapping.export_weights(
+            dict(self._policy.named_parameters()),
+            self._shape,
+            self._learner.tensor_parallel,
+            _gather_shards,
+        )
+        if parallel_state.get_tensor_model_parallel_rank() == 0:
+            count = 16 * (self._shape.layers + 1)
+            return write_snapshot(Path(folder), version, self._serving_dtype, tensors, count)
+        for _ in tensors:
+            pass
+        return None
+
+    def save(self, folder: Path) -> None:
+        """This tensor-parallel rank's state, written once per copy of the weights."""
+        if parallel_state.get_data_parallel_rank() == 0:
+            save_state(self._state_file(folder), self._optimizer, self._layout())
+
+    def load(self, folder: Path) -> None:
+        """Raises `UserError` when the checkpoint has another tensor parallelism or precision."""
+        load_state(self._state_file(folder), self._optimizer, self._layout())
+
+    def _build(self) -> None:
+        self._shape: ModelShape = read_shape(self._folder)
+        source = mapping.HuggingFaceFolder(self._folder)
+        self._policy = self._load_policy(source, self._learner.recompute)
+        if self._algorithm.kl_coef > 0:
+            self._reference = self._load_policy(source, recompute=False).requires_grad_(False)
+        self._optimizer = PolicyOptimizer(self._policy, self._learner)
+        self._head = _head_settings(self._policy, self._learner, self._temperature)
+        self._update = PolicyUpdate(
+            self._policy,
+            self._optimizer,
+            self._head,
+            Objective(
+                self._algorithm.clip_low,
+                self._algorithm.clip_high,
+                self._algorithm.kl_coef,
+                self._algorithm.truncated_is,
+            ),
+            self._algorithm.aggregation,
+            self._learner.tokens_per_microbatch,
+        )
+
+    def _load_policy(self, source: mapping.HuggingFaceFolder, recompute: bool) -> Policy:
+        policy = build_policy(self._shape, _DTYPES[self._learner.precision], recompute)
+        shard = mapping.Shard(
+            parallel_state.get_tensor_model_parallel_rank(), self._learner.tensor_parallel
+        )
+        mapping.load_weights(dict(policy.named_parameters()), source, self._shape, shard)
+        return policy
+
+    @torch.no_grad()
+    def _logprobs(
+        self, policy: Policy, batches: Sequence[PackedBatch], count: int
+    ) -> list[Float32]:
+        policy.eval()
+        results: list[Float32] = [np.empty(0, np.float32)] * count
+        for batch in batches:
+            hidden_TH = policy(batch)
+            device = hidden_TH.device
+            hidden_RH = hidden_TH.index_select(0, torch.from_numpy(batch.head_rows_R).to(device))
+            targets_R = torch.from_numpy(batch.targets_R).to(device)
+            logprobs_R, _ = token_logprobs(
+                hidden_RH, policy.vocabulary_weight, targets_R, self._head
+            )
+            values = logprobs_R.cpu().numpy()
+            for index, rows in zip(batch.samples, batch.slices, strict=True):
+                results[index] = values[rows]
+        return results
+
+    def _layout(self) -> dict[str, str]:
+        return {
+            "learner.tensor_parallel": str(self._learner.tensor_parallel),
+            "learner.precision": self._learner.precision,
+        }
+
+    def _state_file(self, folder: Path) -> Path:
+        rank = parallel_state.get_tensor_model_parallel_rank()
+        return Path(folder) / f"learner-tp{rank}-of-{self._learner.tensor_parallel}.safetensors"
+
+
+def _head_settings(policy: Policy, learner: LearnerConfig, temperature: float) -> HeadSettings:
+    parallel = learner.tensor_parallel > 1
+    return HeadSettings(
+        temperature=temperature,
+        chunk_tokens=learner.logits_chunk_tokens,
+        vocab_start=parallel_state.get_tensor_model_parallel_rank() * len(policy.head_weight),
+        group=parallel_state.get_tensor_model_parallel_group() if parallel else None,
+    )
+
+
+def _gather_shards(tensor: Tensor, dim: int) -> Tensor:
+    ways = parallel_state.get_tensor_model_parallel_world_size()
+    if ways == 1:
+        return tensor
+    shards = [torch.empty_like(tensor) for _ in range(ways)]
+    dist.all_gather(
+        shards, tensor.contiguous(), group=parallel_state.get_tensor_model_parallel_group()
+    )
+    return torch.cat(shards, dim)

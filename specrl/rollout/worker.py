@@ -1,0 +1,220 @@
+"""The engine in its actor process: an in-process vLLM, stepped by hand."""
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from specrl.errors import EngineError, PublishError
+from specrl.rollout.checkpoint import expected_shapes
+from specrl.rollout.exactness import check_exact
+from specrl.rollout.in_flight import InFlight
+from specrl.rollout.limits import room_tokens
+from specrl.rollout.records import Advance, FinishedSample, SampleRequest
+from specrl.rollout.settings import EngineSettings
+from specrl.rollout.start import start_vllm
+from specrl.types import Sampling, WeightSnapshot
+
+WARM_UP_TOKENS = 8
+
+
+@dataclass
+class _Tally:
+    tokens: int = 0
+    num_drafts: int = 0
+    num_accepted_tokens: int = 0
+
+
+class EngineWorker:
+    """One engine replica. The weights of `settings.model` are no version: publish first."""
+
+    def __init__(self, settings: EngineSettings) -> None:
+        """Starts vLLM. Raises `UserError` for a mode not known to be exact, else `EngineError`."""
+        check_exact(settings.speculative_config)
+        self._settings = settings
+        self._shapes = expected_shapes(Path(settings.model))
+        self._llm = start_vllm(settings)
+        self._engine = self._llm.llm_engine
+        self._tokenizer = None
+        if not settings.engine_args.get("skip_tokenizer_init"):
+            self._tokenizer = self._llm.get_tokenizer()
+        self._running: dict[str, InFlight] = {}
+        self._num_requests = 0
+        self._tally = _Tally()
+        self._live: WeightSnapshot | None = None
+        self._staged: WeightSnapshot | None = None
+        self._broken: str | None = None
+        self._refuse_wrong_sampling()
+        self._warm_up()
+
+    def version(self) -> int | None:
+        """Version of the live weights; None until the first successful `load_weights`."""
+        return None if self._live is None else self._live.version
+
+    def add(self, requests: Sequence[SampleRequest], sampling: Sampling) -> None:
+        """Queues one response per request.
+
+        Raises `EngineError`, with nothing queued, when no version is live or a prompt is too long.
+        """
+        if self._broken is not None:
+            raise EngineError(self._broken)
+        if self._live is None:
+            raise EngineError("no weights are live; publish a version before generating")
+        self._enqueue(requests, sampling, self._live.version)
+
+    def advance(self, budget_s: float = 0.5) -> Advance:
+        """Steps the engine for about `budget_s` seconds, or until nothing is left to do."""
+        deadline = time.monotonic() + budget_s
+        self._tally = _Tally()
+        finished: list[FinishedSample] = []
+        while self._running:
+            for output in self._engine.step():
+                finished += self._receive(output)
+            if time.monotonic() >= deadline:
+                break
+        return Advance(
+            finished=tuple(finished),
+            unfinished=len(self._running),
+            tokens=self._tally.tokens,
+            num_drafts=self._tally.num_drafts,
+            num_accepted_tokens=self._tally.num_accepted_tokens,
+        )
+
+    def abort(self) -> None:
+        """Drops every queued and running request; the engine stays usable."""
+        ids = [flight.engine_id for flight in self._running.values()]
+        self._running.clear()
+        self._engine.abort_request(ids, internal=True)
+
+    def stage_weights(self, snapshot: WeightSnapshot) -> None:
+        """Verifies the snapshot's file without touching the live model. Raises `PublishError`."""
+        self._staged = None
+        arguments = (str(snapshot.path), dict(snapshot.checksums), self._shapes)
+        _raise_first(self._llm.collective_rpc("specrl_stage", args=arguments))
+        self._staged = snapshot
+
+    def load_weights(self, snapshot: WeightSnapshot) -> int:
+        """Makes the snapshot live and returns its version.
+
+        Raises `PublishError` with the old version live. The old snapshot's file must stay until the
+        next publish succeeded: it restores the engine when a load breaks off.
+        """
+        if self._running:
+            raise PublishError(f"{len(self._running)} requests are running; finish or abort them")
+        if self._staged != snapshot:
+            self.stage_weights(snapshot)
+        try:
+            self._load_staged()
+        except PublishError:
+            self._restore()
+            raise
+        self._live = snapshot
+        self._broken = None
+        return snapshot.version
+
+    def forget_version(self) -> None:
+        """Refuses to generate until the next `load_weights`."""
+        self._live = None
+
+    def close(self) -> None:
+        """Ends the engine; the worker cannot be used again."""
+        self._running.clear()
+        self._engine.engine_core.shutdown()
+
+    def _refuse_wrong_sampling(self) -> None:
+        if self._settings.speculative_config is None:
+            return
+        for problem in self._llm.collective_rpc("specrl_sampling_problem"):
+            if problem is not None:
+                raise EngineError(f"speculation would not be exact: {problem}; use drafter=none")
+
+    def _warm_up(self) -> None:
+        """Runs every path once: vLLM compiles the n-gram proposer at its first real call (3 s)."""
+        length = min(WARM_UP_TOKENS, self._settings.max_model_len - 1)
+        request = SampleRequest(key=0, prompt_id="warm-up", prompt_token_ids=(0,) * length)
+        self._enqueue([request] * 2, Sampling(max_tokens=WARM_UP_TOKENS, ignore_eos=True), -1)
+        self.advance(float("inf"))
+        self._reset_prefix_cache()
+
+    def _enqueue(self, requests: Sequence[SampleRequest], sampling: Sampling, version: int) -> None:
+        limit = self._settings.max_model_len
+        rooms = [room_tokens(r.prompt_id, len(r.prompt_token_ids), limit) for r in requests]
+        for request, room in zip(requests, rooms, strict=True):
+            name = str(self._num_requests)
+            self._num_requests += 1
+            prompt = {"prompt_token_ids": list(request.prompt_token_ids)}
+            params = sampling_params(sampling, min(sampling.max_tokens, room))
+            engine_id = self._engine.add_request(name, prompt, params)
+            metrics = self._scheduled(engine_id).spec_decode_metrics
+            self._running[name] = InFlight(
+                request, engine_id, version, metrics, decoded=params.detokenize
+            )
+
+    def _scheduled(self, engine_id: str) -> Any:
+        return self._engine.engine_core.engine_core.scheduler.requests[engine_id]
+
+    def _receive(self, output: Any) -> Iterable[FinishedSample]:
+        flight = self._running.get(output.request_id)
+        if flight is None:
+            return
+        completion = output.outputs[0]
+        tokens, drafts, accepted = flight.receive(completion)
+        self._tally.tokens += tokens
+        self._tally.num_drafts += drafts
+        self._tally.num_accepted_tokens += accepted
+        if not output.finished:
+            return
+        del self._running[output.request_id]
+        if completion.finish_reason not in {"stop", "length"}:
+            raise EngineError(f"a request ended with {completion.finish_reason!r}")
+        yield flight.finish(completion.finish_reason, self._tokenizer)
+
+    def _load_staged(self) -> None:
+        self._staged = None
+        _raise_first(self._llm.collective_rpc("specrl_load_staged"))
+        self._reset_prefix_cache()
+
+    def _restore(self) -> None:
+        """Puts the live version back after a load broke off, or refuses to generate from now on."""
+        if self._live is None:
+            return
+        try:
+            self.stage_weights(self._live)
+            self._load_staged()
+        except PublishError as error:
+            self._broken = (
+                f"a publish broke off and version {self._live.version} could not be put back "
+                f"({error}); publish again"
+            )
+            self._live = None
+
+    def _reset_prefix_cache(self) -> None:
+        """Cached keys and values are those of the weights that computed them."""
+        if not self._engine.reset_prefix_cache():
+            raise PublishError("vLLM did not reset its prefix cache; requests are still running")
+
+
+def sampling_params(sampling: Sampling, max_tokens: int) -> Any:
+    """vLLM's parameters of one response, its output handed out step by step."""
+    from vllm import SamplingParams
+    from vllm.sampling_params import RequestOutputKind
+
+    return SamplingParams(
+        temperature=sampling.temperature,
+        top_p=sampling.top_p,
+        max_tokens=max_tokens,
+        stop_token_ids=list(sampling.stop_token_ids) or None,
+        stop=list(sampling.stop) or None,
+        ignore_eos=sampling.ignore_eos,
+        logprobs=0,
+        # Only stop strings need text during generation; the rest is decoded once, at the end.
+        detokenize=bool(sampling.stop),
+        output_kind=RequestOutputKind.DELTA,
+    )
+
+
+def _raise_first(problems: Iterable[str | None]) -> None:
+    for problem in problems:
+        if problem is not None:
+            raise PublishError(problem)

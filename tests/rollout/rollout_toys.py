@@ -1,0 +1,99 @@
+"""Toy policies, their snapshots, and what an independent Hugging Face forward says about them."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import xxhash
+from safetensors import safe_open
+
+from specrl.types import Rollout, WeightSnapshot
+
+VOCAB = 8
+MAX_MODEL_LEN = 64
+
+# B sequences, T tokens, V vocabulary
+
+
+def toy(seed: int, hidden: int = 64, layers: int = 2, heads: int = 2, tied: bool = False) -> Any:
+    """A Llama of vocabulary 8 whose distribution is far from flat."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    config = LlamaConfig(
+        vocab_size=VOCAB,
+        hidden_size=hidden,
+        intermediate_size=2 * hidden,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        num_key_value_heads=1,
+        head_dim=32,
+        max_position_embeddings=MAX_MODEL_LEN,
+        tie_word_embeddings=tied,
+        bos_token_id=None,
+        eos_token_id=None,
+        pad_token_id=None,
+    )
+    torch.manual_seed(seed)
+    model = LlamaForCausalLM(config).eval()
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if "norm" in name:
+                weight.uniform_(0.5, 1.5)
+            else:
+                weight.normal_(0, (0.3 if tied else 1.5) / weight.shape[-1] ** 0.5)
+    return model
+
+
+def save_tokenizer(folder: Path) -> None:
+    """Token i is the letter number i; texts are the letters in a row."""
+    from tokenizers import Tokenizer, decoders
+    from tokenizers.models import WordLevel
+    from transformers import PreTrainedTokenizerFast
+
+    tokenizer = Tokenizer(WordLevel({letter: i for i, letter in enumerate("abcdefgh")}, "a"))
+    tokenizer.decoder = decoders.Fuse()
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer).save_pretrained(folder)
+
+
+def snapshot(model: Any, folder: Path, version: int) -> WeightSnapshot:
+    """The model's weights as the learner would publish them."""
+    model.save_pretrained(folder)
+    path = folder / "model.safetensors"
+    return WeightSnapshot(version, path, checksums(path))
+
+
+def checksums(path: Path) -> dict[str, str]:
+    with safe_open(path, "np") as file:
+        return {n: xxhash.xxh3_64_hexdigest(file.get_tensor(n).tobytes()) for n in file.keys()}  # noqa: SIM118
+
+
+@torch.no_grad()
+def constrained_logprobs(
+    model: Any, ids_BT: torch.Tensor, temperature: float, top_p: float
+) -> torch.Tensor:
+    """Log-probs [B, T, V] after temperature and nucleus (arXiv:1904.09751), in float64."""
+    logits_BTV = model(ids_BT).logits.double() / temperature
+    probs_BTV = logits_BTV.softmax(-1)
+    sorted_BTV, order_BTV = probs_BTV.sort(-1, descending=True)
+    outside_BTV = sorted_BTV.cumsum(-1) - sorted_BTV >= top_p
+    mask_BTV = torch.zeros_like(outside_BTV).scatter(-1, order_BTV, outside_BTV)
+    return logits_BTV.masked_fill(mask_BTV, -torch.inf).log_softmax(-1)
+
+
+def response_logprobs(
+    model: Any, rollout: Rollout, temperature: float = 1.0, top_p: float = 1.0
+) -> Any:
+    """Log-probs of the rollout's response tokens."""
+    prompt = rollout.prompt.token_ids
+    ids_BT = torch.tensor([prompt + rollout.token_ids])
+    logprobs_TV = constrained_logprobs(model, ids_BT, temperature, top_p)[0, len(prompt) - 1 : -1]
+    chosen = torch.tensor(rollout.token_ids)
+    return logprobs_TV.gather(-1, chosen[:, None])[:, 0].numpy()
+
+
+def worst_logprob_error(model: Any, rollouts: list[Rollout], **sampling: float) -> float:
+    return max(
+        float(np.abs(r.rollout_logprobs - response_logprobs(model, r, **sampling)).max())
+        for r in rollouts
+    )

@@ -1,0 +1,172 @@
+"""What is live after a publish, and after one that was refused or broke off."""
+
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from rollout_engines import NGRAM, ToyEngine, start_toy
+from rollout_toys import checksums, snapshot, toy, worst_logprob_error
+from safetensors.torch import load_file, save_file
+
+from specrl.errors import EngineError, PublishError
+from specrl.rollout.patches import expand_batch
+from specrl.rollout.settings import EngineSettings
+from specrl.rollout.worker import EngineWorker
+from specrl.types import Prompt, Rollout, Sampling, WeightSnapshot
+
+pytestmark = pytest.mark.slow
+
+TOLERANCE = 1e-4
+LONG = Prompt("long", "", tuple(range(8)) * 5, {})
+"""Longer than a block of the prefix cache (32 tokens), so that stale keys and values would show."""
+Tensors = dict[str, torch.Tensor]
+
+
+def sampled(started: ToyEngine) -> list[Rollout]:
+    return started.engine.generate([LONG], 16, Sampling(max_tokens=12, ignore_eos=True))
+
+
+def test_a_publish_makes_exactly_the_new_weights_live(
+    toy_engine: ToyEngine, tmp_path: Path
+) -> None:
+    sampled(toy_engine)
+    for version, seed in ((2, 11), (3, 12)):
+        model = toy(seed=seed)
+        toy_engine.publish(model, version, tmp_path / str(version))
+        rollouts = sampled(toy_engine)
+        assert {rollout.versions for rollout in rollouts} == {(version,)}
+        assert worst_logprob_error(model, rollouts) < TOLERANCE
+        assert worst_logprob_error(toy_engine.model, rollouts) > 0.1
+    toy_engine.publish(toy_engine.model, 1, tmp_path / "back")
+
+
+def test_a_tied_output_layer_follows_the_embedding(tied_engine: ToyEngine, tmp_path: Path) -> None:
+    model = toy(seed=11, tied=True)
+    tied_engine.publish(model, 2, tmp_path / "new")
+    assert worst_logprob_error(model, sampled(tied_engine)) < TOLERANCE
+    tied_engine.publish(tied_engine.model, 1, tmp_path / "back")
+    assert worst_logprob_error(tied_engine.model, sampled(tied_engine)) < TOLERANCE
+
+
+def flipped_byte(new: WeightSnapshot) -> WeightSnapshot:
+    content = bytearray(new.path.read_bytes())
+    content[-100] ^= 1
+    new.path.write_bytes(content)
+    return new
+
+
+def truncated(new: WeightSnapshot) -> WeightSnapshot:
+    new.path.write_bytes(new.path.read_bytes()[:-4])
+    return new
+
+
+def absent(new: WeightSnapshot) -> WeightSnapshot:
+    new.path.unlink()
+    return new
+
+
+def rewritten(change: Callable[[Tensors], Any]) -> Callable[[WeightSnapshot], WeightSnapshot]:
+    """The file and its checksums agree, but what they hold does not fit the engine."""
+
+    def damage(new: WeightSnapshot) -> WeightSnapshot:
+        tensors = load_file(new.path)
+        change(tensors)
+        path = new.path.with_name("changed.safetensors")
+        save_file(tensors, path)
+        return WeightSnapshot(new.version, path, checksums(path))
+
+    return damage
+
+
+def without_a_checksum(new: WeightSnapshot) -> WeightSnapshot:
+    return replace(new, checksums=dict(list(new.checksums.items())[1:]))
+
+
+NORM = "model.norm.weight"
+DAMAGES = {
+    "flipped byte": (flipped_byte, "checksum"),
+    "truncated": (truncated, "no complete safetensors file"),
+    "absent": (absent, "no complete safetensors file"),
+    "missing tensor": (rewritten(lambda t: t.pop(NORM)), f"lacks 1 tensors, among them {NORM}"),
+    "extra tensor": (rewritten(lambda t: t.update(odd=torch.ones(3))), "1 unexpected .* odd"),
+    "wrong shape": (
+        rewritten(lambda t: t.update({NORM: torch.ones(65)})),
+        r"norm.weight has shape \(65,\), the engine's is \(64,\)",
+    ),
+    "missing checksum": (without_a_checksum, "checksum list lacks 1 tensors"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_snapshot_is_refused_and_the_old_version_stays_right(
+    tied_engine: ToyEngine, tmp_path: Path, damage: str
+) -> None:
+    make, message = DAMAGES[damage]
+    damaged = make(snapshot(toy(seed=11, tied=True), tmp_path / "new", version=2))
+    with pytest.raises(PublishError, match=message):
+        tied_engine.engine.load_weights(damaged)
+    assert tied_engine.engine.version == 1
+    rollouts = sampled(tied_engine)
+    assert {rollout.versions for rollout in rollouts} == {(1,)}
+    assert worst_logprob_error(tied_engine.model, rollouts) < TOLERANCE
+
+
+class BreakingWorker(EngineWorker):
+    """An engine whose next load breaks off halfway."""
+
+    def break_next_load(self) -> None:
+        executor = self._engine.engine_core.engine_core.model_executor
+        model = executor.driver_worker.worker.model_runner.get_model()
+        load = type(model).load_weights
+
+        def load_half(weights: Any) -> Any:
+            del model.load_weights
+            items = list(weights)
+            load(model, iter(items[: len(items) // 2]))
+            raise RuntimeError("the other half is lost")
+
+        model.load_weights = load_half
+
+
+def test_a_load_that_breaks_off_puts_the_old_weights_back(tmp_path: Path) -> None:
+    target = f"{__name__}:BreakingWorker"
+    started = start_toy(tmp_path, NGRAM, tied=True, target=target)
+    try:
+        old = snapshot(started.model, tmp_path / "old", version=5)
+        started.engine.load_weights(old)
+        started.actor.call("break_next_load")
+        with pytest.raises(PublishError, match="the other half is lost"):
+            started.publish(toy(seed=11, tied=True), 6, tmp_path / "new")
+        rollouts = sampled(started)
+        assert {rollout.versions for rollout in rollouts} == {(5,)}
+        assert worst_logprob_error(started.model, rollouts) < TOLERANCE
+
+        shutil.rmtree(tmp_path / "old")
+        started.actor.call("break_next_load")
+        with pytest.raises(PublishError):
+            started.publish(toy(seed=11, tied=True), 6, tmp_path / "new")
+        with pytest.raises(EngineError, match="publish again"):
+            sampled(started)
+
+        model = toy(seed=12, tied=True)
+        started.publish(model, 7, tmp_path / "newer")
+        assert worst_logprob_error(model, sampled(started)) < TOLERANCE
+    finally:
+        started.actor.kill()
+
+
+class UnpatchableWorker(EngineWorker):
+    """An engine whose vLLM could not be patched, as after a renaming upstream."""
+
+    def __init__(self, settings: EngineSettings) -> None:
+        expand_batch.install = lambda: None
+        super().__init__(settings)
+
+
+def test_speculation_without_the_patch_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(EngineError, match=r"speculation would not be exact.*use drafter=none"):
+        start_toy(tmp_path, NGRAM, target=f"{__name__}:UnpatchableWorker")
