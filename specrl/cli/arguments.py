@@ -14,7 +14,7 @@ def overrides_last(argv: Sequence[str]) -> tuple[list[str], list[str]]:
     Raises `UserError` for a flag that does not exist.
     """
     parser = get_args_parser()
-    parser.error = _refuse  # type: ignore[method-assign]
+    parser.error = _refuse  # type: ignore[method-assign]  # its exit
     overrides = list(parser.parse_intermixed_args(list(argv)).overrides or [])
     rest = list(overrides)
     flags = [word for word in argv if not (word in rest and _take(rest, word))]

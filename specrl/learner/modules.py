@@ -50,7 +50,7 @@ class _RMSNorm(torch.autograd.Function):
 _rms_norm: Any = _RMSNorm.apply
 
 
-class GatedMLP(MLP):  # type: ignore[misc]
+class GatedMLP(MLP):  # type: ignore[misc]  # untyped base
     """SwiGLU that keeps only the input of the activation for the backward pass."""
 
     def forward(self, hidden_states: Tensor, **_: Any) -> tuple[Tensor, Tensor | None]:

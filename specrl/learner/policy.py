@@ -24,7 +24,7 @@ from specrl.learner.modules import GatedMLP, RMSNorm
 from specrl.learner.packing import PackedBatch
 
 
-class Policy(GPTModel):  # type: ignore[misc]
+class Policy(GPTModel):  # type: ignore[misc]  # untyped base
     """Token ids to final hidden states.
 
     Forward hooks on `decoder.layers[i]` see (hidden states [T, 1, H], None) of that layer.

@@ -31,4 +31,4 @@ def outward_address() -> str:
 
 
 def _tcp_store(*args: Any, **kwargs: Any) -> Store:
-    return dist.TCPStore(*args, **kwargs)  # type: ignore[attr-defined]
+    return dist.TCPStore(*args, **kwargs)  # type: ignore[attr-defined]  # not in the stubs

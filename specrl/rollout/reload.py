@@ -28,7 +28,7 @@ def reload_model(
         initialize_layerwise_reload(model)
         try:
             with disable_mtp_completeness_check():
-                covered = model.load_weights(iter(tensors.items()))  # type: ignore[operator]
+                covered = model.load_weights(iter(tensors.items()))  # type: ignore[operator]  # typed as Tensor
         finally:
             finalize_layerwise_reload(model, vllm_config.model_config)
         if current_platform.is_cpu():

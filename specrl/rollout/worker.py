@@ -61,6 +61,8 @@ class EngineWorker:
             raise EngineError(self._broken)
         if self._live is None:
             raise EngineError("no weights are live; publish a version before generating")
+        if sampling.seed is not None:
+            restart_sampler(sampling.seed + self._settings.seed)
         self._enqueue(requests, sampling, self._live.version)
 
     def advance(self, budget_s: float = 0.5) -> Advance:
@@ -193,6 +195,16 @@ class EngineWorker:
         """Cached keys and values are those of the weights that computed them."""
         if not self._engine.reset_prefix_cache():
             raise PublishError("vLLM did not reset its prefix cache; requests are still running")
+
+
+def restart_sampler(seed: int) -> None:
+    """The same requests after it draw the same responses.
+
+    vLLM's own per-request seeds do not hold with probabilistic drafting and cost a generator each.
+    """
+    import torch
+
+    torch.manual_seed(seed % 2**63)
 
 
 def sampling_params(sampling: Sampling, max_tokens: int) -> Any:

@@ -65,7 +65,8 @@ def snapshot(model: Any, folder: Path, version: int) -> WeightSnapshot:
 
 def checksums(path: Path) -> dict[str, str]:
     with safe_open(path, "np") as file:
-        return {n: xxhash.xxh3_64_hexdigest(file.get_tensor(n).tobytes()) for n in file.keys()}  # noqa: SIM118
+        names = list(file.keys())
+        return {n: xxhash.xxh3_64_hexdigest(file.get_tensor(n).tobytes()) for n in names}
 
 
 @torch.no_grad()

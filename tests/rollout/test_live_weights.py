@@ -44,6 +44,18 @@ def test_a_publish_makes_exactly_the_new_weights_live(
     toy_engine.publish(toy_engine.model, 1, tmp_path / "back")
 
 
+def test_a_seed_draws_the_same_responses_again(toy_engine: ToyEngine, tmp_path: Path) -> None:
+    def drawn(seed: int, folder: str) -> list[tuple[int, ...]]:
+        toy_engine.publish(toy_engine.model, 1, tmp_path / folder)
+        sampling = Sampling(max_tokens=20, ignore_eos=True, seed=seed)
+        return [rollout.token_ids for rollout in toy_engine.engine.generate([LONG], 16, sampling)]
+
+    first = drawn(3, "first")
+    assert drawn(3, "again") == first
+    assert drawn(4, "other") != first
+    assert len(set(first)) > 1
+
+
 def test_a_tied_output_layer_follows_the_embedding(tied_engine: ToyEngine, tmp_path: Path) -> None:
     model = toy(seed=11, tied=True)
     tied_engine.publish(model, 2, tmp_path / "new")

@@ -47,7 +47,7 @@ def install() -> None:
         )
         return _cut(sampled_BK, padded_T, num_draft_tokens)
 
-    rejection_sample.rejects_padding = True  # type: ignore[attr-defined]
+    rejection_sample.rejects_padding = True  # type: ignore[attr-defined]  # our mark
     rejection_sampler.rejection_sample = rejection_sample
 
 

@@ -24,7 +24,7 @@ def install() -> None:
         masked: torch.Tensor = original(logits, k, p)
         return masked
 
-    apply_top_k_top_p.guards_zero_rows = True  # type: ignore[attr-defined]
+    apply_top_k_top_p.guards_zero_rows = True  # type: ignore[attr-defined]  # our mark
     for module in _holders():
         if getattr(module, "apply_top_k_top_p", None) is original:
             setattr(module, "apply_top_k_top_p", apply_top_k_top_p)  # noqa: B010 (a module)
