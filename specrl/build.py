@@ -20,7 +20,7 @@ from specrl.loop import Parts, Plan, train
 from specrl.models.prepare import prepare_draft, prepare_model
 from specrl.models.prompt_format import PromptFormat, load_tokenizer
 from specrl.protocols import Actor, Cluster, Drafter, Learner, Task
-from specrl.rollout.environment import engine_environment, split_cores
+from specrl.rollout.environment import engine_environment, split_cores, usable_cores
 from specrl.rollout.settings import replica_settings
 from specrl.rollout.vllm_engine import VllmEngine
 from specrl.run_folder import exclusive, logging_to
@@ -189,15 +189,16 @@ def spawn_engines(
     settings = replica_settings(
         model, config.model.max_model_len, config.rollout, drafter.speculative_config()
     )
-    shares = split_cores(config.rollout.cores, config.rollout.replicas)
+    cores = usable_cores(config.rollout.cores, gpus)
+    shares = split_cores(cores, config.rollout.replicas)
     return [
         cluster.spawn(
             f"engine-{number}",
             "specrl.rollout.worker:EngineWorker",
-            Placement(cores=cores, num_gpus=gpus, env=engine_environment(cores, gpus)),
+            Placement(cores=own, num_gpus=gpus, env=engine_environment(own, gpus)),
             replica,
         )
-        for number, (replica, cores) in enumerate(zip(settings, shares, strict=True))
+        for number, (replica, own) in enumerate(zip(settings, shares, strict=True))
     ]
 
 

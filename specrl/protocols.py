@@ -30,7 +30,7 @@ class Task(Protocol):
         ...
 
     def validation(self, num_prompts: int) -> list[Prompt]:
-        """The first `num_prompts` validation prompts, or all there are; none is a training prompt."""
+        """The first validation prompts, or all there are; none is a training prompt."""
         ...
 
     def rewards(self, rollouts: Sequence[Rollout]) -> list[float]:

@@ -87,22 +87,25 @@ class Rollout:
 class TokenLogprobs:
     """The learner's log-probs of one rollout's response tokens [T].
 
-    `reference` is None without a KL term.
+    `policy` is None when the update's own forward pass gives them, `reference` without a KL term.
     """
 
-    policy: Float32
+    policy: Float32 | None
     reference: Float32 | None = None
 
 
 @dataclass(frozen=True)
 class TrainSample:
-    """What the policy update needs of one rollout; arrays have the length of `response_ids`."""
+    """What the policy update needs of one rollout; arrays have the length of `response_ids`.
+
+    `policy_logprobs` None: those of the update's own forward pass.
+    """
 
     prompt_ids: tuple[int, ...]
     response_ids: tuple[int, ...]
     advantage: float
     rollout_logprobs: Float32
-    policy_logprobs: Float32
+    policy_logprobs: Float32 | None
     reference_logprobs: Float32 | None = None
 
 

@@ -15,24 +15,25 @@ class PolicyTokens:
 
     `weight_R` holds the global denominator (`token_weights`), so sums over microbatches and
     data-parallel ranks give the loss of the whole batch. `behaviour_R` are the policy's log-probs
-    before the update, `rollout_R` the engine's, `reference_R` the frozen policy's (None: no KL).
+    before the update (None: those the loss is given), `rollout_R` the engine's, `reference_R` the
+    frozen policy's (None: no KL).
     """
 
     advantage_R: Tensor
     weight_R: Tensor
-    behaviour_R: Tensor
+    behaviour_R: Tensor | None
     rollout_R: Tensor
     reference_R: Tensor | None = None
 
     def part(self, rows: slice) -> "PolicyTokens":
         """The tokens of `rows`."""
-        reference_R = None if self.reference_R is None else self.reference_R[rows]
+        behaviour_R, reference_R = self.behaviour_R, self.reference_R
         return PolicyTokens(
             self.advantage_R[rows],
             self.weight_R[rows],
-            self.behaviour_R[rows],
+            None if behaviour_R is None else behaviour_R[rows],
             self.rollout_R[rows],
-            reference_R,
+            None if reference_R is None else reference_R[rows],
         )
 
 
@@ -80,19 +81,22 @@ def grpo_loss(
 
     The ratio is against `behaviour_R` and clipped to [1 - clip_low, 1 + clip_high]; the importance
     weight multiplies the policy term only. Sums (no gradient): tokens, ratio, clipped, importance,
-    kl (with a reference).
+    difference (|engine - policy log-prob|), kl (with a reference).
     """
-    ratio_R = torch.exp(logprobs_R - tokens.behaviour_R)
+    behaviour_R = logprobs_R.detach() if tokens.behaviour_R is None else tokens.behaviour_R
+    ratio_R = torch.exp(logprobs_R - behaviour_R)
     clipped_R = ratio_R.clamp(1.0 - objective.clip_low, 1.0 + objective.clip_high)
     plain_R = ratio_R * tokens.advantage_R
     bounded_R = clipped_R * tokens.advantage_R
-    importance_R = importance_weights(tokens.behaviour_R, tokens.rollout_R, objective.truncated_is)
+    importance_R = importance_weights(behaviour_R, tokens.rollout_R, objective.truncated_is)
     loss_R = -importance_R * torch.minimum(plain_R, bounded_R)
     sums = {
         "tokens": torch.tensor(float(len(logprobs_R)), device=logprobs_R.device),
         "ratio": ratio_R.detach().sum(),
         "clipped": (bounded_R < plain_R).sum().float(),
         "importance": importance_R.sum(),
+        "difference": (tokens.rollout_R - behaviour_R).abs().sum(),
+        "largest_difference": (tokens.rollout_R - behaviour_R).abs().amax(),
     }
     if tokens.reference_R is not None:
         kl_R = kl_k3(logprobs_R, tokens.reference_R)

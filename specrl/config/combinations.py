@@ -80,6 +80,11 @@ def _batch(config: TrainConfig) -> None:
     batch = rollout.prompts_per_step * rollout.group_size
     sizes = f"rollout.prompts_per_step x rollout.group_size = {batch}"
     minibatches = config.algorithm.minibatches
+    if minibatches > 1 and not learner.recompute_logprobs:
+        raise UserError(
+            f"learner.recompute_logprobs=false needs one update per batch, but "
+            f"algorithm.minibatches={minibatches}; use learner.recompute_logprobs=true"
+        )
     if minibatches > batch:
         raise UserError(
             f"algorithm.minibatches={minibatches} is more than the rollouts of a step ({sizes}); "

@@ -44,10 +44,13 @@ class LearnerConfig:
     clip_grad: float = 1.0
     """Global gradient norm above which gradients are scaled down; 0 = off."""
 
-    tokens_per_microbatch: int = 4096
+    recompute_logprobs: bool = True
+    """True: a forward pass before the update gives the policy's log-probs; False: the update's own."""
+
+    tokens_per_microbatch: int = 2048
     """Packed tokens of one forward and backward pass, per data-parallel rank."""
 
-    logits_chunk_tokens: int = 1024
+    logits_chunk_tokens: int = 512
     """Tokens whose fp32 logits are in memory at once."""
 
     recompute: bool = False

@@ -9,6 +9,7 @@ from typing import Any
 
 from specrl.config.learner import LearnerConfig
 from specrl.errors import UserError
+from specrl.openmp import openmp_environment
 from specrl.types import Placement
 
 ARCHITECTURES = {"LlamaForCausalLM": False, "Qwen3ForCausalLM": True}
@@ -102,12 +103,9 @@ def rank_placements(config: LearnerConfig, num_gpus: int) -> list[Placement]:
 
 
 def learner_env(threads: int) -> dict[str, str]:
-    """Environment of a learner process: OpenMP threads that sleep, not spin, while they wait."""
-    return {
-        "OMP_NUM_THREADS": str(threads),
+    """Environment of a learner process with `threads` OpenMP threads."""
+    return openmp_environment(threads) | {
         "MKL_NUM_THREADS": str(threads),
-        "OMP_WAIT_POLICY": "PASSIVE",
-        "KMP_BLOCKTIME": "0",
         "CUDA_DEVICE_MAX_CONNECTIONS": "1",
     }
 

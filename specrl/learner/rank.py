@@ -88,14 +88,22 @@ class LearnerRank:
             tensor_parallel.model_parallel_cuda_manual_seed(self._seed)
             self._build()
 
-    def logprobs(self, samples: Sequence[TokenSample]) -> list[tuple[Float32, Float32 | None]]:
-        """Policy and reference (None without KL) log-probs of each response, in the order given."""
+    def logprobs(
+        self, samples: Sequence[TokenSample]
+    ) -> list[tuple[Float32 | None, Float32 | None]]:
+        """Log-probs of each response, in the order given, by the policy and by the reference.
+
+        The policy's are None where the update's own forward gives them, the reference's without KL.
+        """
         batches = microbatches(samples, self._learner.tokens_per_microbatch)
-        policy = self._logprobs(self._policy, batches, len(samples))
-        if self._reference is None:
-            return [(values, None) for values in policy]
-        reference = self._logprobs(self._reference, batches, len(samples))
-        return list(zip(policy, reference, strict=True))
+        policy = self._policy if self._learner.recompute_logprobs else None
+        return list(
+            zip(
+                self._logprobs(policy, batches, len(samples)),
+                self._logprobs(self._reference, batches, len(samples)),
+                strict=True,
+            )
+        )
 
     def step(self, minibatches: Sequence[Sequence[TrainSample]]) -> dict[str, float]:
         """One optimizer step per minibatch, each given as this copy's share; metrics of all ranks.
@@ -163,8 +171,10 @@ class LearnerRank:
 
     @torch.no_grad()
     def _logprobs(
-        self, policy: Policy, batches: Sequence[PackedBatch], count: int
-    ) -> list[Float32]:
+        self, policy: Policy | None, batches: Sequence[PackedBatch], count: int
+    ) -> Sequence[Float32 | None]:
+        if policy is None:
+            return [None] * count
         policy.eval()
         results: list[Float32] = [np.empty(0, np.float32)] * count
         for batch in batches:

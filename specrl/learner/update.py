@@ -4,7 +4,7 @@ Legend: R response tokens of a microbatch, T packed tokens, H hidden.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -26,13 +26,16 @@ SUMS = ("tokens", "ratio", "clipped", "importance", "kl", "loss", "entropy", "di
 
 @dataclass
 class _Totals:
-    """Sums over tokens; `largest` is the largest |rollout - policy log-prob|."""
+    """Sums over tokens; `largest` is the largest |rollout - policy log-prob| of one."""
 
     sums: dict[str, float] = field(default_factory=lambda: dict.fromkeys(SUMS, 0.0))
     largest: float = 0.0
 
-    def add(self, name: str, value: Tensor) -> None:
-        self.sums[name] += float(value)
+    def add(self, sums: Mapping[str, Tensor]) -> None:
+        for name in sums.keys() & self.sums.keys():
+            self.sums[name] += float(sums[name])
+        if "largest_difference" in sums:
+            self.largest = max(self.largest, float(sums["largest_difference"]))
 
     def reduce(self, device: torch.device) -> None:
         """Over the data-parallel ranks."""
@@ -117,8 +120,7 @@ class PolicyUpdate:
 
         def loss_of(logprobs_C: Tensor, rows: slice) -> Tensor:
             loss, sums = grpo_loss(logprobs_C, tokens.part(rows), self._objective)
-            for name, value in sums.items():
-                totals.add(name, value)
+            totals.add(sums)
             return loss
 
         loss, entropy_R = backward_through_head(
@@ -129,11 +131,7 @@ class PolicyUpdate:
             self._head,
             loss_of,
         )
-        difference_R = (tokens.rollout_R - tokens.behaviour_R).abs()
-        totals.add("loss", loss)
-        totals.add("entropy", entropy_R.sum())
-        totals.add("difference", difference_R.sum())
-        totals.largest = max(totals.largest, float(difference_R.max()))
+        totals.add({"loss": loss, "entropy": entropy_R.sum()})
 
     def _weights(self, samples: Sequence[TrainSample]) -> list[float]:
         """Per sample, with the denominators of the whole minibatch over all data-parallel ranks."""
@@ -147,14 +145,18 @@ class PolicyUpdate:
         self, batch: PackedBatch, samples: Sequence[TrainSample], weights: Sequence[float]
     ) -> PolicyTokens:
         chosen = [samples[index] for index in batch.samples]
-        references = [s.reference_logprobs for s in chosen if s.reference_logprobs is not None]
         return PolicyTokens(
             advantage_R=self._spread([s.advantage for s in chosen], chosen),
             weight_R=self._spread([weights[index] for index in batch.samples], chosen),
-            behaviour_R=self._joined([s.policy_logprobs for s in chosen]),
+            behaviour_R=self._joined_or_none([s.policy_logprobs for s in chosen]),
             rollout_R=self._joined([s.rollout_logprobs for s in chosen]),
-            reference_R=self._joined(references) if self._objective.kl_coef > 0 else None,
+            reference_R=self._joined_or_none([s.reference_logprobs for s in chosen]),
         )
+
+    def _joined_or_none(self, arrays: Sequence[Float32 | None]) -> Tensor | None:
+        known = [array for array in arrays if array is not None]
+        assert len(known) in (0, len(arrays)), "log-probs of some samples only"
+        return self._joined(known) if known else None
 
     def _spread(self, values: Sequence[float], samples: Sequence[TrainSample]) -> Tensor:
         lengths = [len(sample.response_ids) for sample in samples]

@@ -1,9 +1,12 @@
 """The process environment of an engine: threads, allocator, logging."""
 
+import os
 import sys
 from collections.abc import Iterable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
+
+from specrl.openmp import openmp_environment
 
 REQUIRED = {
     # The engine lives in the actor's process: stepped by hand, no second process to lose.
@@ -36,12 +39,21 @@ def engine_environment(cores: Sequence[int], num_gpus: int = 0) -> dict[str, str
         return env
     env |= REQUIRED_ON_CPU
     env["VLLM_CPU_OMP_THREADS_BIND"] = ",".join(map(str, cores)) if cores else "auto"
-    if cores:
-        env["OMP_NUM_THREADS"] = str(len(cores))
-    libraries = [path for path in (_tcmalloc(), _intel_openmp()) if path is not None]
-    if libraries:
-        env["LD_PRELOAD"] = ":".join(map(str, libraries))
-    return env | _passive_waiting(intel=_intel_openmp() is not None)
+    env |= openmp_environment(len(cores) or None)
+    libraries = [str(tcmalloc)] if (tcmalloc := _tcmalloc()) is not None else []
+    if "LD_PRELOAD" in env:
+        libraries.append(env["LD_PRELOAD"])
+    return env | ({"LD_PRELOAD": ":".join(libraries)} if libraries else {})
+
+
+def usable_cores(cores: Sequence[int], num_gpus: int = 0) -> list[int]:
+    """The cores asked for; on a CPU engine empty means every core this process may use.
+
+    They are named one by one: Ray starts an actor with one OpenMP thread unless told otherwise.
+    """
+    if cores or num_gpus:
+        return list(cores)
+    return sorted(os.sched_getaffinity(0))
 
 
 def split_cores(cores: Sequence[int], replicas: int) -> list[tuple[int, ...]]:
@@ -55,21 +67,6 @@ def split_cores(cores: Sequence[int], replicas: int) -> list[tuple[int, ...]]:
     sizes = [share + (replica < extra) for replica in range(replicas)]
     starts = [sum(sizes[:replica]) for replica in range(replicas)]
     return [tuple(cores[start : start + size]) for start, size in zip(starts, sizes, strict=True)]
-
-
-def _passive_waiting(intel: bool) -> dict[str, str]:
-    """Engine threads sleep while the learner works instead of spinning on its cores.
-
-    Intel's runtime spins 1 ms after a parallel region, which bridges the gaps within a step;
-    GNU's knows no such bound, so its threads sleep at once.
-    """
-    if intel:
-        return {"KMP_BLOCKTIME": "1", "KMP_TPAUSE": "0"}
-    return {"OMP_WAIT_POLICY": "passive"}
-
-
-def _intel_openmp() -> Path | None:
-    return _first_file(Path(sys.prefix, "lib").glob("libiomp5.so"))
 
 
 def _tcmalloc() -> Path | None:

@@ -1,8 +1,12 @@
 """Distinct questions from reasoning-gym's arithmetic generators."""
 
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
+from importlib import import_module
+from importlib.util import find_spec
 from random import Random
+from types import ModuleType
 from typing import Any
 
 from specrl.errors import UserError
@@ -50,9 +54,8 @@ def make_generators(
 
 def arithmetic_names() -> list[str]:
     """Names of the generators of reasoning-gym's arithmetic category, whose scorers are safe."""
-    from reasoning_gym.factory import DATASETS
-
-    names = (n for n, (kind, _) in DATASETS.items() if kind.__module__.startswith(_PACKAGE))
+    datasets = _factory().DATASETS.items()
+    names = (n for n, (kind, _) in datasets if kind.__module__.startswith(_PACKAGE))
     return sorted(set(names) - _TOO_SLOW)
 
 
@@ -83,26 +86,35 @@ def _distinct(name: str, generator: Any, count: int) -> Iterator[Question]:
 
 
 def _make(name: str, difficulty: int, overrides: Mapping[str, Any], seed: int) -> Any:
-    from reasoning_gym.factory import DATASETS, create_dataset
-
-    known = [field.name for field in fields(DATASETS[name][1])]
+    factory = _factory()
+    known = [field.name for field in fields(factory.DATASETS[name][1])]
     for key in overrides:
         if key not in known:
             choices = ", ".join(known)
             raise UserError(f"task.generator_args.{key} is not known to {name}; use {choices}")
     values = {**_curriculum_values(name, difficulty), **overrides}
     try:
-        return create_dataset(name, **{**values, "seed": seed, "size": 2**31})
+        return factory.create_dataset(name, **{**values, "seed": seed, "size": 2**31})
     except (AssertionError, TypeError, ValueError) as error:
         raise UserError(f"task.generator_args={dict(overrides)} for {name}: {error}") from None
 
 
 def _curriculum_values(name: str, difficulty: int) -> dict[str, Any]:
-    from reasoning_gym.factory import create_curriculum, has_curriculum
-
-    if not has_curriculum(name):
+    factory = _factory()
+    if not factory.has_curriculum(name):
         return {}
-    curriculum = create_curriculum(name)
+    curriculum = factory.create_curriculum(name)
     for attribute in curriculum.attributes.values():
         curriculum.set_attr_level(attribute.name, min(difficulty, len(attribute.levels) - 1))
     return dict(vars(curriculum.generate_configuration()))
+
+
+def _factory() -> Any:
+    """`reasoning_gym.factory`, also without pycosat.
+
+    Only its logic puzzles, which no task offers, use pycosat; it has no wheel, and set-up leaves
+    it out so that it needs no C compiler.
+    """
+    if "pycosat" not in sys.modules and find_spec("pycosat") is None:
+        sys.modules["pycosat"] = ModuleType("pycosat")
+    return import_module("reasoning_gym.factory")

@@ -13,6 +13,10 @@ REFUSED = [
     (["algorithm.minibatches=65"], "use at most 64"),
     (["learner.data_parallel=65"], "use at most 64"),
     (["learner.data_parallel=9", "algorithm.minibatches=8"], "use at most 8"),
+    (
+        ["learner.recompute_logprobs=false", "algorithm.minibatches=2"],
+        "use learner.recompute_logprobs=true",
+    ),
     (["rollout.cores=[-1]"], "core -1 is not on this machine"),
     ([f"learner.cores=[{os.cpu_count()}]"], f"use 0 to {(os.cpu_count() or 1) - 1}"),
     (["rollout.cores=[0,0]"], "names a core twice"),

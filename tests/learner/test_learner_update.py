@@ -14,6 +14,7 @@ from learner_processes import (
     running_learner,
     train_samples,
 )
+from safetensors.torch import load_file
 
 from specrl.errors import ActorDied, NonFiniteError
 from specrl.learner.mapping import HuggingFaceFolder
@@ -92,6 +93,40 @@ def test_five_updates_equal_hugging_face_and_adamw(tmp_path, kind, layout, aggre
         learner.export_weights(export, 1)
     assert losses == pytest.approx(hf_training(model, batches, aggregation), abs=1e-4)
     assert_same_weights(export, model)
+
+
+def test_an_update_with_its_own_log_probs_equals_one_with_recomputed_ones(tmp_path):
+    build_toy(tmp_path, tie_word_embeddings=True)
+    rollouts = random_rollouts()
+    results = []
+    for recompute in (True, False):
+        export = tmp_path / f"export-{recompute}"
+        export.mkdir()
+        config = learner_config(recompute_logprobs=recompute, tokens_per_microbatch=40)
+        algorithm = algorithm_config(kl_coef=0.1, truncated_is=1.2)
+        with running_learner(tmp_path, config, algorithm) as learner:
+            logprobs = learner.logprobs(rollouts)
+            assert all((item.policy is None) != recompute for item in logprobs)
+            noise = np.random.default_rng(0)
+            samples = [
+                TrainSample(
+                    rollout.prompt.token_ids,
+                    rollout.token_ids,
+                    float(noise.normal()),
+                    noise.normal(-4.0, 0.3, len(rollout.token_ids)).astype(np.float32),
+                    item.policy,
+                    item.reference,
+                )
+                for rollout, item in zip(rollouts, logprobs, strict=True)
+            ]
+            metrics = learner.step(samples)
+            learner.export_weights(export, 1)
+        results.append((metrics, load_file(export / "policy-v1.safetensors")))
+    (recomputed, expected), (fused, got) = results
+    assert fused == pytest.approx(recomputed, abs=1e-5)
+    assert fused["grad_norm"] > 0
+    for name in expected:
+        assert (got[name] - expected[name]).abs().max() < 1e-6, name
 
 
 def test_metrics_say_what_happened(tmp_path):
