@@ -1,7 +1,7 @@
 """Configs become objects; the only file that knows every class."""
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -9,17 +9,18 @@ from pathlib import Path
 from specrl.checkpoint import CheckpointStore, RunState
 from specrl.cluster.local_ray import LocalRay
 from specrl.config.drafter import DraftModelConfig, NgramConfig, NoDrafterConfig
-from specrl.config.task import ArithmeticConfig, DapoMathConfig, Gsm8kConfig
+from specrl.config.task import ArithmeticConfig, DapoMathConfig, Gsm8kConfig, TaskConfig
 from specrl.config.tracking import MlflowConfig
 from specrl.config.train import TrainConfig
 from specrl.drafter import DraftModelDrafter, NgramDrafter, NoDrafter
+from specrl.errors import UserError
 from specrl.evaluate import EvaluationPlan
 from specrl.learner.layout import check_layout, rank_placements
 from specrl.learner.megatron_learner import MegatronLearner
 from specrl.loop import Parts, Plan, train
 from specrl.models.prepare import prepare_draft, prepare_model
 from specrl.models.prompt_format import PromptFormat, load_tokenizer
-from specrl.protocols import Actor, Cluster, Drafter, Learner, Task
+from specrl.protocols import Actor, Cluster, Drafter, Learner, RolloutEngine, Task
 from specrl.rollout.environment import engine_environment, split_cores, usable_cores
 from specrl.rollout.settings import replica_settings
 from specrl.rollout.vllm_engine import VllmEngine
@@ -37,6 +38,8 @@ from specrl.types import Placement, Sampling
 from specrl.weight_sync.shared_memory import SharedMemorySync
 
 logger = logging.getLogger(__name__)
+
+PROMPTS_CHECKED = 64  # for room in model.max_model_len, before anything starts
 
 
 def run(config: TrainConfig, run_folder: Path, overrides: Sequence[str]) -> None:
@@ -56,24 +59,29 @@ def run(config: TrainConfig, run_folder: Path, overrides: Sequence[str]) -> None
 
 def _run(config: TrainConfig, run_folder: Path, overrides: Sequence[str]) -> None:
     console = ConsoleSink(run_folder, total_steps=config.steps, ui=_ui_command(config))
-    checkpoints = CheckpointStore(
-        run_folder / "checkpoints", config.checkpoint.keep, warn=console.note
-    )
-    if config.rerun:
-        checkpoints.clear()
-    state, checkpoint = checkpoints.newest() or (RunState(), None)
+    warn = _warning(console)
+    checkpoints = CheckpointStore(run_folder / "checkpoints", config.checkpoint.keep, warn=warn)
+    found = None if config.rerun else checkpoints.newest()
+    state, checkpoint = found or (RunState(), None)
     info = read_info(run_folder)
     if state.step >= config.steps and info is not None and info.status == "finished":
-        console.note(
-            f"{run_folder}: all {config.steps} steps are done; rerun=true starts again from step 0"
-        )
+        console.note(f"{run_folder}: all {config.steps} steps are done; rerun=true starts again")
         return
     model = prepare_model(config.model)
     check_layout(model, config.learner)
     drafter = build_drafter(config, model)
+    task = build_task(config, model)
     sinks = build_sinks(config, run_folder, overrides, state, console)
     with _recording(sinks, config.steps) as recording, ExitStack() as stack:
-        parts = _build_parts(config, run_folder, model, drafter, checkpoints, recording, stack)
+        stack.enter_context(closing(task))
+        recording.telemetry.note("starting the engine and the learner")
+        cluster = stack.enter_context(closing(build_cluster(config, run_folder)))
+        engine, learner = build_engine_and_learner(config, model, drafter, cluster, stack)
+        weight_sync = SharedMemorySync(learner, engine, weight_bytes(model))
+        stack.enter_context(closing(weight_sync))
+        parts = Parts(task, engine, learner, weight_sync, recording.telemetry, checkpoints)
+        if config.rerun:
+            checkpoints.clear()
         if checkpoint is not None:
             parts.learner.load(checkpoint)
             recording.telemetry.note(f"going on from {checkpoint}")
@@ -103,34 +111,24 @@ def _recording(sinks: Sequence[Sink], steps: int) -> Iterator[_Recording]:
         recording.telemetry.finish(status)
 
 
-def _build_parts(
-    config: TrainConfig,
-    run_folder: Path,
-    model: Path,
-    drafter: Drafter,
-    checkpoints: CheckpointStore,
-    recording: _Recording,
-    stack: ExitStack,
-) -> Parts:
-    task = build_task(config, model)
-    stack.callback(task.close)
-    recording.telemetry.note("starting the engine and the learner")
-    cluster = stack.enter_context(
-        closing(LocalRay(run_folder / "logs", temp_dir=config.cluster.temp_dir))
-    )
+def build_cluster(config: TrainConfig, run_folder: Path) -> LocalRay:
+    """Ray with the GPUs that the config asks for. Raises `UserError` when there are fewer."""
+    cluster = config.cluster
+    ranks = config.learner.tensor_parallel * config.learner.data_parallel
+    num_gpus = config.rollout.replicas * cluster.gpus_per_engine
+    num_gpus += ranks * cluster.gpus_per_learner_rank
+    return LocalRay(run_folder / "logs", cluster.temp_dir, num_gpus)
+
+
+def build_engine_and_learner(
+    config: TrainConfig, model: Path, drafter: Drafter, cluster: Cluster, stack: ExitStack
+) -> tuple[RolloutEngine, Learner]:
+    """Both start at once, each in its own processes; `stack` closes them."""
     engine_actors = spawn_engines(config, model, drafter, cluster)
-    learner = build_learner(config, model, cluster)
+    learner = stack.enter_context(closing(build_learner(config, model, cluster)))
     engine = VllmEngine(engine_actors, config.model.max_model_len)
     engine.wait_ready()
-    weight_sync = stack.enter_context(closing(SharedMemorySync(learner, engine)))
-    return Parts(
-        task=task,
-        engine=engine,
-        learner=learner,
-        weight_sync=weight_sync,
-        telemetry=recording.telemetry,
-        checkpoints=checkpoints,
-    )
+    return stack.enter_context(closing(engine)), learner
 
 
 def build_plan(config: TrainConfig) -> Plan:
@@ -144,6 +142,7 @@ def build_plan(config: TrainConfig) -> Plan:
             temperature=rollout.temperature,
             top_p=rollout.top_p,
             max_tokens=rollout.max_tokens,
+            stop_token_ids=tuple(rollout.stop_token_ids),
             stop=tuple(rollout.stop),
             ignore_eos=rollout.ignore_eos,
             seed=rollout.seed,
@@ -168,17 +167,38 @@ def build_drafter(config: TrainConfig, model: Path) -> Drafter:
 
 
 def build_task(config: TrainConfig, model: Path) -> Task:
-    """The task of the config, with prompts in the model's tokens."""
+    """The task of the config, with prompts in the model's tokens.
+
+    Raises `UserError` when they leave no room for a response.
+    """
     encode = PromptFormat(load_tokenizer(model), config.task.prompt_style).encode
-    match config.task:
-        case ArithmeticConfig() as task:
-            return Arithmetic(task, encode)
-        case DapoMathConfig() as task:
-            return DapoMath(task, encode)
-        case Gsm8kConfig() as task:
-            return Gsm8k(task, encode)
+    task = _task(config.task, encode, config.model.max_model_len - 1)
+    longest = max(task.train(0, PROMPTS_CHECKED), key=lambda prompt: len(prompt.token_ids))
+    if len(longest.token_ids) >= config.model.max_model_len:
+        raise UserError(
+            f"prompt {longest.id} has {len(longest.token_ids)} tokens, which leaves no room for a "
+            f"response in model.max_model_len={config.model.max_model_len}; raise it"
+        )
+    return task
+
+
+def _task(
+    config: TaskConfig, encode: Callable[[str], tuple[int, ...]], max_prompt_tokens: int
+) -> Task:
+    match config:
+        case ArithmeticConfig():
+            return Arithmetic(config, encode)
+        case DapoMathConfig():
+            return DapoMath(config, encode, max_prompt_tokens)
+        case Gsm8kConfig():
+            return Gsm8k(config, encode, max_prompt_tokens)
         case other:
             raise AssertionError(f"no task for {type(other).__name__}")
+
+
+def weight_bytes(model: Path) -> int:
+    """Size of the model's weights on disk."""
+    return sum(path.stat().st_size for path in model.glob("*.safetensors"))
 
 
 def spawn_engines(
@@ -243,8 +263,16 @@ def build_sinks(
     )
     if not isinstance(tracking, MlflowConfig):
         return [jsonl, console]
-    mlflow = MlflowSink(run_folder, tracking, run_id=state.run_id, warn=console.note)
+    mlflow = MlflowSink(run_folder, tracking, run_id=state.run_id, warn=_warning(console))
     return [jsonl, console, mlflow]
+
+
+def _warning(console: ConsoleSink) -> Callable[[str], None]:
+    def warn(message: str) -> None:
+        logger.warning(message)
+        console.note(message)
+
+    return warn
 
 
 def _ui_command(config: TrainConfig) -> str | None:

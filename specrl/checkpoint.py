@@ -52,8 +52,7 @@ class CheckpointStore:
                 shutil.rmtree(final)
             staging.rename(final)
             _sync_folder(self.folder)
-        for old in self._all()[: -self.keep]:
-            shutil.rmtree(old, ignore_errors=True)
+        self._prune(final)
         self.saved_step = state.step
         return final
 
@@ -81,6 +80,14 @@ class CheckpointStore:
         """Removes every checkpoint."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
+    def _prune(self, newest: Path) -> None:
+        """Keeps n; a later one is damaged, or the run would not have come back to this step."""
+        found = self._all()
+        later = [folder for folder in found if folder > newest]
+        intended = [folder for folder in found if folder <= newest][-self.keep :]
+        for folder in later + [folder for folder in found if folder not in later + intended]:
+            shutil.rmtree(folder, ignore_errors=True)
+
     def _all(self) -> list[Path]:
         return sorted(self.folder.glob("step-*"))
 
@@ -88,8 +95,9 @@ class CheckpointStore:
 @contextmanager
 def _staging(folder: Path, name: str) -> Iterator[Path]:
     folder.mkdir(parents=True, exist_ok=True)
+    for left_by_a_kill in folder.glob(".*.partial"):
+        shutil.rmtree(left_by_a_kill, ignore_errors=True)
     staging = folder / f".{name}.partial"
-    shutil.rmtree(staging, ignore_errors=True)
     staging.mkdir()
     try:
         yield staging

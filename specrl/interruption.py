@@ -1,26 +1,28 @@
 """Ctrl-C and SIGTERM finish the step in hand; a second one stops at once."""
 
+import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from types import FrameType
 
+ANNOUNCEMENT = "finishing the step in hand, then saving; once more stops at once"
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Interruption:
-    """Set once a signal asked the run to stop."""
+    """`requested` is the name of the signal that asked the run to stop; empty before."""
 
-    def __init__(self) -> None:
-        self.requested = False
+    requested: str = ""
 
 
 @contextmanager
-def interruption(on_request: Callable[[str], None]) -> Iterator[Interruption]:
+def interruption() -> Iterator[Interruption]:
     """Catches the first SIGINT or SIGTERM; the second raises KeyboardInterrupt.
 
-    `on_request` is told the signal's name. Outside the main thread signals are left alone.
+    The handler writes to the bare file: printing could meet a print that the signal interrupted.
+    Outside the main thread signals are left alone.
     """
     state = Interruption()
     if threading.current_thread() is not threading.main_thread():
@@ -30,8 +32,9 @@ def interruption(on_request: Callable[[str], None]) -> Iterator[Interruption]:
     def handle(number: int, _frame: FrameType | None) -> None:
         if state.requested:
             raise KeyboardInterrupt
-        state.requested = True
-        on_request(signal.Signals(number).name)
+        state.requested = signal.Signals(number).name
+        with suppress(OSError):
+            os.write(2, f"\n{state.requested}: {ANNOUNCEMENT}\n".encode())
 
     previous = {number: signal.signal(number, handle) for number in _SIGNALS}
     try:

@@ -1,6 +1,6 @@
 """The training loop: what one RL step does, and how a run goes from step to step."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -8,9 +8,9 @@ import numpy as np
 from specrl.algo.acceptance import spec_metrics
 from specrl.algo.advantages import group_advantages
 from specrl.checkpoint import CheckpointStore, RunState
-from specrl.errors import ActorDied, EngineError, PublishError, RunError
+from specrl.errors import NonFiniteError, RunError
 from specrl.evaluate import EvaluationPlan, evaluate
-from specrl.interruption import Interruption, interruption
+from specrl.interruption import interruption
 from specrl.protocols import Learner, RolloutEngine, Task, Telemetry, WeightSync
 from specrl.types import Metrics, Rollout, Sampling, TokenLogprobs, TrainSample
 
@@ -72,42 +72,45 @@ def train_step(parts: Parts, plan: Plan, state: RunState) -> Metrics:
     }
 
 
+@dataclass
+class Position:
+    """Where a run stands; it moves as soon as the weights do."""
+
+    state: RunState
+
+
 def train(parts: Parts, plan: Plan, start: RunState) -> RunState:
     """Runs from `start` to the last step, an interruption or an error; saves in each case.
 
-    A failure outside the learner saves the steps already done before it is raised.
+    Whatever fails, the steps already done are saved before it is raised, as far as the learner is
+    still there; after NaN or inf the last checkpoint stays the newest.
     """
-    state = start
-
-    def announce(signal_name: str) -> None:
-        parts.telemetry.note(f"{signal_name}: finishing the step in hand, then saving")
-
-    with interruption(announce) as stop:
+    position = Position(start)
+    with interruption() as stop:
         try:
-            for state in steps_from(start, parts, plan, stop):  # noqa: B007  # kept for saving
-                pass
-            if parts.checkpoints.saved_step != state.step:
-                save(parts, state)
-            log_final_evaluation(parts, plan, state)
-        except (EngineError, PublishError, ActorDied) as failure:
-            save_after_failure(parts, state, failure)
+            while position.state.step < plan.steps and not stop.requested:
+                advance(position, parts, plan)
+            save_unless_saved(parts, position.state)
+            log_final_evaluation(parts, plan, position.state)
+        except NonFiniteError:
             raise
-    return state
+        except Exception as failure:
+            save_after_failure(parts, position.state, failure)
+            raise
+    return position.state
 
 
-def steps_from(state: RunState, parts: Parts, plan: Plan, stop: Interruption) -> Iterator[RunState]:
-    """Takes steps until the last one or until asked to stop; yields the state after each.
-
-    Saves every n steps; what follows the last of these is left to the caller.
-    """
-    while state.step < plan.steps and not stop.requested:
-        evaluation = evaluate_if_due(parts, plan, state)
-        metrics = train_step(parts, plan, state)
-        parts.telemetry.log(state.step, {**metrics, **evaluation})
-        state = replace(state, step=state.step + 1, cursor=state.cursor + plan.prompts_per_step)
-        if plan.checkpoint_due(state.step):
-            save(parts, state)
-        yield state
+def advance(position: Position, parts: Parts, plan: Plan) -> None:
+    """One more step, evaluated before and saved after it where that is due."""
+    before = position.state
+    evaluation = evaluate_if_due(parts, plan, before)
+    metrics = train_step(parts, plan, before)
+    position.state = replace(
+        before, step=before.step + 1, cursor=before.cursor + plan.prompts_per_step
+    )
+    parts.telemetry.log(before.step, {**metrics, **evaluation})
+    if plan.checkpoint_due(position.state.step):
+        save(parts, position.state)
 
 
 def evaluate_if_due(parts: Parts, plan: Plan, state: RunState) -> Metrics:
@@ -131,15 +134,22 @@ def log_final_evaluation(parts: Parts, plan: Plan, state: RunState) -> None:
 def save(parts: Parts, state: RunState) -> None:
     """Writes a checkpoint of `state`."""
     state = replace(state, run_id=parts.telemetry.run_id or state.run_id)
-    folder = parts.checkpoints.save(state, parts.learner.save)
+    with parts.telemetry.span("checkpoint"):
+        folder = parts.checkpoints.save(state, parts.learner.save)
     parts.telemetry.note(f"step {state.step}: checkpoint saved in {folder}")
 
 
-def save_after_failure(parts: Parts, state: RunState, failure: RunError) -> None:
+def save_unless_saved(parts: Parts, state: RunState) -> None:
+    """Writes a checkpoint of `state` unless the newest is one."""
+    if parts.checkpoints.saved_step != state.step:
+        save(parts, state)
+
+
+def save_after_failure(parts: Parts, state: RunState, failure: Exception) -> None:
     """Keeps the steps already done, when the learner is still there to save them."""
     try:
-        save(parts, state)
-    except RunError as error:
+        save_unless_saved(parts, state)
+    except (RunError, OSError) as error:
         parts.telemetry.note(f"after «{failure}» the learner could not be saved either: {error}")
 
 

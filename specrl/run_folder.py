@@ -13,11 +13,14 @@ LOCK_FILE = ".lock"
 
 
 @contextmanager
-def exclusive(folder: Path) -> Iterator[None]:
+def exclusive(folder: Path, must_exist: bool = False) -> Iterator[None]:
     """Creates the folder and holds it; the hold ends with the process, however it ends.
 
-    Raises `UserError` naming the process that holds it already.
+    Raises `UserError` naming the process that holds it already, and for a folder that is missing
+    with `must_exist`.
     """
+    if must_exist and not folder.is_dir():
+        raise UserError(f"{folder} is not a run folder: it does not exist")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = (folder / LOCK_FILE).open("a+", encoding="utf-8")

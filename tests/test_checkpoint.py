@@ -93,6 +93,12 @@ def test_a_partial_folder_left_by_a_kill_is_not_a_checkpoint(tmp_path: Path) -> 
     assert not partial.exists()
 
 
+def test_pruning_removes_a_damaged_later_one_and_never_the_one_just_written(tmp_path: Path) -> None:
+    store_with(tmp_path, [8, 10], keep=1)
+    store_with(tmp_path, [9], keep=1)
+    assert [p.name for p in tmp_path.iterdir()] == ["step-000009"]
+
+
 def test_saving_the_same_step_again_replaces_it(tmp_path: Path) -> None:
     store, _ = store_with(tmp_path, [1, 1])
     found = store.newest()

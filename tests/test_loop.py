@@ -1,6 +1,7 @@
 """The loop on fakes: order of stages, versions, resume, interruption, failure of each part."""
 
 import os
+import re
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -8,7 +9,14 @@ from pathlib import Path
 import pytest
 
 from specrl.checkpoint import CheckpointStore, RunState
-from specrl.errors import ActorDied, EngineError, NonFiniteError, PublishError, RunError
+from specrl.errors import (
+    ActorDied,
+    EngineError,
+    NonFiniteError,
+    PublishError,
+    RunError,
+    UserError,
+)
 from specrl.evaluate import EvaluationPlan
 from specrl.fakes import Events, FakeEngine, FakeLearner, FakeTask, FakeTelemetry, Faults
 from specrl.loop import Parts, Plan, train, train_step
@@ -152,21 +160,30 @@ def interrupt_during_rewards(parts: Parts, action: Callable[[], None]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("event", "failure"),
+    ("event", "failure", "steps_done"),
     [
-        ("generate", EngineError("the engine broke")),
-        ("load_weights", PublishError("a tensor is missing")),
-        ("export_weights", ActorDied("learner-0 died")),
-        ("generate", ActorDied("engine-0 died")),
+        ("train", UserError("the file is gone"), 3),
+        ("generate", EngineError("the engine broke"), 3),
+        ("load_weights", PublishError("a tensor is missing"), 3),
+        ("export_weights", ActorDied("learner-0 died"), 3),
+        ("generate", ActorDied("engine-0 died"), 3),
+        ("generate", RuntimeError("a bug in the engine"), 3),
+        ("rewards", RunError("the scorer does not start"), 3),
+        ("logprobs", ActorDied("learner-0 died"), 3),
+        ("log", OSError(28, "No space left on device"), 4),
     ],
 )
 def test_a_failure_outside_the_update_keeps_the_steps_already_done(
-    tmp_path: Path, event: str, failure: RunError
+    tmp_path: Path, event: str, failure: Exception, steps_done: int
 ) -> None:
     parts, _ = make_parts(tmp_path, Faults({(event, 3): failure}))
-    with pytest.raises(type(failure), match=str(failure)):
+    with pytest.raises(type(failure), match=re.escape(str(failure))):
         train(parts, make_plan(steps=9, checkpoint_every=0), RunState())
-    assert resumed(tmp_path)[1].step == 3
+    kept, state = resumed(tmp_path)
+    assert state.step == steps_done
+    assert isinstance(kept.learner, FakeLearner)
+    assert isinstance(parts.learner, FakeLearner)
+    assert kept.learner.weight == parts.learner.weight
 
 
 def test_non_finite_numbers_stop_the_run_and_keep_the_last_good_checkpoint(tmp_path: Path) -> None:
@@ -185,6 +202,14 @@ def test_the_first_error_is_reported_even_when_saving_fails_too(tmp_path: Path) 
         train(parts, make_plan(checkpoint_every=0), RunState())
     assert isinstance(parts.telemetry, FakeTelemetry)
     assert any("could not be saved either" in note for note in parts.telemetry.notes)
+
+
+def test_a_failure_right_after_a_checkpoint_does_not_write_it_again(tmp_path: Path) -> None:
+    parts, _ = make_parts(tmp_path, Faults({("generate", 2): EngineError("broke")}))
+    with pytest.raises(EngineError):
+        train(parts, make_plan(checkpoint_every=2), RunState())
+    assert isinstance(parts.telemetry, FakeTelemetry)
+    assert len([note for note in parts.telemetry.notes if "checkpoint saved" in note]) == 1
 
 
 def test_a_failed_publish_leaves_the_old_version_live(tmp_path: Path) -> None:

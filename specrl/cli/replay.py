@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 from specrl.errors import RunError, UserError
+from specrl.run_folder import exclusive
 from specrl.telemetry.mlflow_run import ui_command
 from specrl.telemetry.replay import replay
 
@@ -27,7 +28,8 @@ def main(arguments: list[str] | None = None) -> int:
     failed = False
     for folder in options.run_folder:
         try:
-            done = replay(folder, options.uri, options.experiment)
+            with exclusive(folder, must_exist=True):
+                done = replay(folder, options.uri, options.experiment)
         except (UserError, RunError) as error:
             sys.stderr.write(f"{error}\n")
             failed = True

@@ -9,7 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from specrl.errors import ActorDied, RunError
+from specrl.errors import ActorDied, RunError, UserError
 from specrl.types import Placement
 
 _OBJECT_STORE_BYTES = 256 * 1024 * 1024
@@ -18,21 +18,20 @@ _OBJECT_STORE_BYTES = 256 * 1024 * 1024
 class LocalRay:
     """Implements `Cluster`. Every actor writes its output to `<log_dir>/<name>.log`."""
 
-    def __init__(self, log_dir: Path, temp_dir: str | None = None) -> None:
+    def __init__(self, log_dir: Path, temp_dir: str | None = None, num_gpus: int = 0) -> None:
+        """`num_gpus` is what all actors together will ask for.
+
+        Raises `UserError` when this machine has fewer, `RunError` when Ray does not start.
+        """
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
         os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            import ray
-
-            self._ray = ray
-            ray.init(
-                include_dashboard=False,
-                log_to_driver=False,
-                configure_logging=True,
-                logging_level=logging.ERROR,
-                object_store_memory=_OBJECT_STORE_BYTES,
-                _temp_dir=temp_dir,
+        self._ray = _started_ray(temp_dir)
+        found = int(self._ray.cluster_resources().get("GPU", 0))
+        if found < num_gpus:
+            self._ray.shutdown()
+            raise UserError(
+                f"engines and learner need {num_gpus} GPUs and this machine has {found}; lower "
+                "rollout.replicas, learner.tensor_parallel or learner.data_parallel"
             )
         self._log_dir = log_dir
         log_dir.mkdir(parents=True, exist_ok=True)
@@ -40,11 +39,12 @@ class LocalRay:
 
     def spawn(self, name: str, target: str, placement: Placement, *args: Any) -> "RayActor":
         log = self._log_dir / f"{name}.log"
+        hidden = {} if placement.num_gpus else {"CUDA_VISIBLE_DEVICES": ""}
         options = {
             "num_cpus": 0,
             "num_gpus": placement.num_gpus,
             "max_restarts": 0,
-            "runtime_env": {"env_vars": dict(placement.env)},
+            "runtime_env": {"env_vars": {**hidden, **placement.env}},
         }
         remote = self._ray.remote(_Host).options(**options)
         handle = remote.remote(target, args, placement.cores, str(log))
@@ -105,11 +105,11 @@ class _Host:
         self, target: str, args: tuple[Any, ...], cores: tuple[int, ...], log: str
     ) -> None:
         _redirect_output(log)
-        if cores:
-            os.sched_setaffinity(0, cores)
         module, _, attribute = target.partition(":")
         self._failure: Exception | None = None
         try:
+            if cores:
+                os.sched_setaffinity(0, cores)
             self._object = getattr(import_module(module), attribute)(*args)
         except Exception as failure:  # kept for the first call, which raises it as what it is
             traceback.print_exc()
@@ -118,7 +118,34 @@ class _Host:
     def call(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if self._failure is not None:
             raise self._failure
-        return getattr(self._object, method)(*args, **kwargs)
+        try:
+            return getattr(self._object, method)(*args, **kwargs)
+        except Exception:
+            traceback.print_exc()  # the driver shows one line; the log has the rest
+            raise
+
+
+def _started_ray(temp_dir: str | None) -> Any:
+    """Ray of this process alone, also where another Ray runs on the machine."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import ray
+
+        try:
+            ray.init(
+                address="local",
+                include_dashboard=False,
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+                object_store_memory=_OBJECT_STORE_BYTES,
+                _temp_dir=temp_dir,
+            )
+        except (ValueError, OSError, RuntimeError) as error:
+            raise RunError(
+                f"Ray does not start: {_first_line(error)}; "
+                "if it is about a path or space, set cluster.temp_dir to a short path with room"
+            ) from error
+    return ray
 
 
 def _redirect_output(log: str) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from specrl.config.algorithm import AlgorithmConfig
 from specrl.config.learner import LearnerConfig
-from specrl.errors import ActorDied
+from specrl.errors import ActorDied, RunError
 from specrl.learner.layout import world_size
 from specrl.learner.packing import TokenSample
 from specrl.protocols import Actor, Future
@@ -35,6 +35,7 @@ class MegatronLearner:
         self._copies = learner.data_parallel
         self._ways = learner.tensor_parallel
         self._minibatches = algorithm.minibatches
+        self._update_broke_off = False
         host, port = self._actors[0].submit("listen").result()
         self._on_all("connect", host, port)
 
@@ -56,7 +57,9 @@ class MegatronLearner:
             split = balanced_shares([_tokens(sample) for sample in part], self._copies)
             for share, indices in zip(shares, split, strict=True):
                 share.append([part[i] for i in indices])
+        self._update_broke_off = True
         metrics: Metrics = self._on_copies("step", shares)[0]
+        self._update_broke_off = False
         return metrics
 
     def export_weights(self, folder: Path, version: int) -> WeightSnapshot:
@@ -65,7 +68,9 @@ class MegatronLearner:
         return snapshot
 
     def save(self, folder: Path) -> None:
-        """See `protocols.Learner`."""
+        """See `protocols.Learner`. Raises `RunError` after an update that broke off midway."""
+        if self._update_broke_off:
+            raise RunError("the last update broke off midway; its weights are not worth saving")
         self._on_all("save", folder)
 
     def load(self, folder: Path) -> None:

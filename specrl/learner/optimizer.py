@@ -59,7 +59,7 @@ class PolicyOptimizer:
         if not math.isfinite(norm):
             raise NonFiniteError(
                 f"the gradient norm is {norm} at optimizer step {self.updates}; weights are "
-                "unchanged; lower learner.learning_rate or go on from an earlier checkpoint"
+                "those before it; lower learner.learning_rate or go on from an earlier checkpoint"
             )
         if self._config.clip_grad > 0:
             self._clip(norm)

@@ -109,7 +109,7 @@ class PolicyUpdate:
         if not math.isfinite(loss):
             raise NonFiniteError(
                 f"the loss is {loss} at optimizer step {self._optimizer.updates}; weights are "
-                "unchanged; look for NaN in rewards or log-probs, or lower learner.learning_rate"
+                "those before it; look for NaN in log-probs, or lower learner.learning_rate"
             )
         norm, rate = self._optimizer.update()
         return totals, norm, rate

@@ -15,9 +15,13 @@ class DapoMath:
     anything else goes to math-verify for at most `config.reward_timeout_s`.
     """
 
-    def __init__(self, config: DapoMathConfig, encode: Encode) -> None:
+    def __init__(
+        self, config: DapoMathConfig, encode: Encode, max_prompt_tokens: int | None = None
+    ) -> None:
         self.name = config.name
-        self._questions = QuestionAnswer(config, encode, lambda record: record.answer)
+        self._questions = QuestionAnswer(
+            config, encode, lambda record: record.answer, max_prompt_tokens
+        )
         self._scorer = MathScorer(config.reward_timeout_s)
 
     def train(self, cursor: int, num_prompts: int) -> list[Prompt]:

@@ -15,9 +15,11 @@ class Gsm8k:
     after `####` in the reference solution, else 0.
     """
 
-    def __init__(self, config: Gsm8kConfig, encode: Encode) -> None:
+    def __init__(
+        self, config: Gsm8kConfig, encode: Encode, max_prompt_tokens: int | None = None
+    ) -> None:
         self.name = config.name
-        self._questions = QuestionAnswer(config, encode, _reference_number)
+        self._questions = QuestionAnswer(config, encode, _reference_number, max_prompt_tokens)
 
     def train(self, cursor: int, num_prompts: int) -> list[Prompt]:
         return self._questions.train(cursor, num_prompts)

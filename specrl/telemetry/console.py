@@ -8,9 +8,9 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.table import Table
 
+from specrl.algo.comparison import STAGES
 from specrl.protocols import OnProgress
 from specrl.telemetry.jsonl import METRICS_FILE, read_run
-from specrl.telemetry.recorder import STAGES
 from specrl.telemetry.sink import Sink
 from specrl.telemetry.summary import RunSummary, summarize
 from specrl.types import GenerationProgress, Metrics

@@ -21,6 +21,8 @@ from specrl.types import Metrics
 
 METRICS_FILE = "metrics.jsonl"
 INFO_FILE = "run.json"
+STEP_MARK = "time/step_s"
+"""In every record of an RL step; a record without it holds an evaluation."""
 
 
 @dataclass(frozen=True)
@@ -63,8 +65,8 @@ class RunLog:
 def read_run(folder: Path) -> RunLog:
     """Reads a run folder, whatever a kill left of it; damaged lines are left out.
 
-    Of a step that is there twice the last line counts. Raises `UserError` when the folder holds
-    neither file.
+    Of a step that is there twice the last line counts, joined with an evaluation alone before it.
+    Raises `UserError` when the folder holds neither file.
     """
     metrics_path = folder / METRICS_FILE
     info = read_info(folder)
@@ -73,7 +75,12 @@ def read_run(folder: Path) -> RunLog:
             f"{folder} is not a run folder: it has neither {INFO_FILE} nor {METRICS_FILE}"
         )
     records, _ = read_from(metrics_path, 0)
-    by_step = {record.step: record for record in records}
+    by_step: dict[int, StepRecord] = {}
+    for record in records:
+        earlier = by_step.get(record.step)
+        if earlier is not None and STEP_MARK not in earlier.metrics:
+            record = replace(record, metrics={**earlier.metrics, **record.metrics})
+        by_step[record.step] = record
     return RunLog(info, [by_step[step] for step in sorted(by_step)])
 
 
@@ -169,6 +176,9 @@ class JsonlSink(Sink):
 def _keep_until(path: Path, last_step: int) -> None:
     records, _ = read_from(path, 0)
     kept = {record.step: record for record in records if record.step <= last_step}
+    # The evaluation after the last update, when a finished run goes on: no step comes to repeat it.
+    after = [r for r in records if r.step == last_step + 1 and STEP_MARK not in r.metrics]
+    kept |= {record.step: record for record in after}
     _write_atomically(path, (_encode(kept[step]) for step in sorted(kept)))
 
 

@@ -10,6 +10,8 @@ import logging
 import math
 import os
 import re
+import shutil
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,11 +19,10 @@ from typing import Any
 import yaml
 
 from specrl.errors import RunError
-from specrl.telemetry.jsonl import INFO_FILE, RunInfo, StepRecord, read_info
+from specrl.telemetry.jsonl import INFO_FILE, STEP_MARK, RunInfo, StepRecord, read_info
 from specrl.types import Metrics
 
 KEY_TAG = "specrl.run_key"
-STEP_MARK = "time/step_s"
 EVALUATION = "eval/"
 EVALUATION_MARK = "eval/accuracy"
 METRICS_PER_BATCH = 1000  # MLflow's limits of one log_batch call
@@ -141,7 +142,8 @@ def ui_command(uri: str) -> str:
     """What to type, or open, to see the runs at `uri`."""
     if uri.startswith(("http://", "https://")):
         return f"open {uri}"
-    return f"mlflow ui --backend-store-uri {absolute_uri(uri)}"
+    command = "mlflow" if shutil.which("mlflow") else Path(sys.executable).with_name("mlflow")
+    return f"{command} ui --backend-store-uri {absolute_uri(uri)}"
 
 
 def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, str]:

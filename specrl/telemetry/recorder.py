@@ -5,17 +5,12 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 
+from specrl.algo.comparison import STAGES
 from specrl.protocols import OnProgress
 from specrl.telemetry.sink import Sink
 from specrl.types import GenerationProgress, Metrics
 
-STAGES = ("data", "prepare", "generation", "logprob", "training")
 ASIDES = ("evaluation", "checkpoint")
-TOKEN_RATES = {
-    "rollout/tokens_per_s": "generation",
-    "policy/logprob_tokens_per_s": "logprob",
-    "policy/training_tokens_per_s": "training",
-}
 
 logger = logging.getLogger(__name__)
 
@@ -23,12 +18,12 @@ logger = logging.getLogger(__name__)
 class Recorder:
     """`specrl.protocols.Telemetry` over sinks, which are started in the order given.
 
-    `time/step_s` runs from the first span after the previous `log` to `log`, without the top-level
-    spans named in ASIDES (recorded as `time/<name>_s`, but no part of an RL step).
+    `time/step_s` runs from the previous `log` (for the first step: the first span) to `log`, so it
+    also holds what the sinks took for the step before. The top-level spans named in ASIDES are no
+    part of an RL step: they are recorded as `time/<name>_s` and taken off.
     `time/overhead_s` is `time/step_s` minus the five STAGES; a record without any of them has
-    neither. A stage's metric holds top-level time
-    only: a stage name inside another span is recorded as `time/<outer>_<name>_s`.
-    Spans are opened by one thread.
+    neither. A stage's metric holds top-level time only: a stage name inside another span is
+    recorded as `time/<outer>_<name>_s`. Spans are opened by one thread.
     """
 
     def __init__(
@@ -67,7 +62,8 @@ class Recorder:
         """Closes the step: metrics, spans, `time/step_s`, `time/overhead_s` in one record."""
         assert not self._open, f"step {step} logged inside span {self._open[-1]!r}"
         record = {name: float(value) for name, value in metrics.items()} | self._close_step()
-        record |= _token_rates(record)
+        if "rollout/tokens" in record and record.get("time/generation_s"):
+            record["rollout/tokens_per_s"] = record["rollout/tokens"] / record["time/generation_s"]
         for sink in self._sinks:
             sink.log(step, record)
 
@@ -115,15 +111,5 @@ class Recorder:
         times = dict(self._spans_s)
         if stages_s > 0:
             times |= {"time/step_s": step_s, "time/overhead_s": step_s - stages_s}
-        self._spans_s, self._aside_s, self._step_began = {}, 0.0, None
+        self._spans_s, self._aside_s, self._step_began = {}, 0.0, now
         return times
-
-
-def _token_rates(record: Metrics) -> dict[str, float]:
-    """Response tokens per second of the stages that handle them all."""
-    tokens = record.get("rollout/tokens")
-    return {
-        name: tokens / seconds
-        for name, stage in TOKEN_RATES.items()
-        if tokens is not None and (seconds := record.get(f"time/{stage}_s", 0.0)) > 0
-    }

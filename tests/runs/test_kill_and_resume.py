@@ -41,6 +41,13 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def test_engine_and_learner_agree_on_every_token_of_every_version(whole: Path) -> None:
+    metrics = steps(whole)
+    assert [step["version"] for step in metrics] == list(range(6))
+    assert len({round(step["policy/entropy"], 5) for step in metrics}) == 6
+    assert max(step["policy/logprob_diff_max"] for step in metrics) < 1e-4
+
+
 def test_after_kill_9_the_same_command_goes_on_with_the_same_losses(
     whole: Path, tmp_path: Path
 ) -> None:

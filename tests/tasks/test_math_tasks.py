@@ -65,6 +65,14 @@ def test_training_holds_no_validation_question(tmp_path):
     assert task.train(0, 8)[3:] == task.train(3, 5)
 
 
+def test_prompts_that_leave_no_room_are_left_out_and_none_left_is_refused(tmp_path):
+    files = math_files(tmp_path, ["1", "long " * 60, "3"], held_out=("what is 9?",))
+    task = DapoMath(DapoMathConfig(**files), encode, max_prompt_tokens=100)
+    assert {p.text for p in task.train(0, 10)} == {"what is 1?", "what is 3?"}
+    with pytest.raises(UserError, match=r"raise model\.max_model_len"):
+        DapoMath(DapoMathConfig(**files), encode, max_prompt_tokens=2)
+
+
 def test_training_data_that_is_all_validation_is_refused(tmp_path):
     files = math_files(tmp_path, ["1"], held_out=("what is 1?",))
     with pytest.raises(UserError, match="no question that is not in"):

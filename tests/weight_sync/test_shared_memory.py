@@ -1,6 +1,5 @@
 """Publishing through shared memory, on fakes: which file lives how long."""
 
-import os
 from pathlib import Path
 
 import pytest
@@ -66,8 +65,33 @@ def test_closing_leaves_nothing_behind(base: Path) -> None:
 
 
 def test_what_a_killed_run_left_is_removed_by_the_next_one(base: Path) -> None:
-    dead, alive = base / "specrl-weights-999999999-a", base / f"specrl-weights-{os.getpid()}-b"
-    for folder in (dead, alive):
-        folder.mkdir()
+    alive, _ = make_sync(Faults())
+    alive.publish(0)
+    dead = base / "specrl-weights-dead"
+    dead.mkdir()
+    (dead / ".lock").write_text("")
+    (dead / "policy-v7.safetensors").write_text("")
     make_sync(Faults())[0].close()
-    assert [p.name for p in base.iterdir()] == [alive.name]
+    assert files(base) == ["policy-v0.safetensors"]
+    assert not dead.exists()
+    alive.publish(1)
+
+
+def test_too_little_shared_memory_means_an_ordinary_folder(
+    base: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    monkeypatch.setattr("tempfile.tempdir", str(elsewhere))
+    sync = SharedMemorySync(FakeLearner(), FakeEngine(), weight_bytes=2**60)
+    sync.publish(0)
+    assert files(base) == []
+    assert files(elsewhere) == ["policy-v0.safetensors"]
+    sync.close()
+
+
+@pytest.mark.usefixtures("base")
+def test_a_full_disk_is_a_failed_publish_that_names_the_place() -> None:
+    full = OSError(28, "No space left on device")
+    sync, _ = make_sync(Faults({("export_weights", 0): full}))
+    with pytest.raises(PublishError, match="No space left on device"):
+        sync.publish(0)
