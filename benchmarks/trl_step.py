@@ -19,6 +19,7 @@ from typing import Any
 
 import psutil
 
+from specrl.algo.comparison import STAGES
 from specrl.config.compose import load
 from specrl.config.task import ArithmeticConfig
 from specrl.config.train import TrainConfig
@@ -29,7 +30,6 @@ from specrl.telemetry.source import git_commit
 
 ROOT = Path(__file__).resolve().parent.parent
 TRL_PYTHON = ROOT / ".venv-trl" / "bin" / "python"
-STAGES = ("data", "prepare", "generation", "logprob", "training")
 
 
 @dataclass(frozen=True)

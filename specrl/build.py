@@ -67,8 +67,7 @@ def _run(config: TrainConfig, run_folder: Path, overrides: Sequence[str]) -> Non
     if state.step >= config.steps and info is not None and info.status == "finished":
         console.note(f"{run_folder}: all {config.steps} steps are done; rerun=true starts again")
         return
-    model = prepare_model(config.model)
-    check_layout(model, config.learner)
+    model = prepare_model(config.model, lambda folder: check_layout(folder, config.learner))
     drafter = build_drafter(config, model)
     task = build_task(config, model)
     sinks = build_sinks(config, run_folder, overrides, state, console)

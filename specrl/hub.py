@@ -7,7 +7,6 @@ from pathlib import Path
 from specrl.errors import UserError
 
 CONTACT_TIMEOUT_S = 10.0
-_COMMIT = re.compile(r"[0-9a-f]{40}")
 _REPO_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 
 
@@ -25,8 +24,7 @@ def hub_snapshot(
 ) -> Path:
     """Local folder with the repository's files that match `patterns`, downloaded where needed.
 
-    A commit that is in the local hub cache is used without asking the hub, and so is anything
-    cached when the hub cannot be reached. `fix` says what the user can do instead; it ends the
+    What is in the local hub cache is used when the hub cannot be reached. `fix` says what the user can do instead; it ends the
     `UserError` raised when the files are neither there nor to be had.
     """
     import huggingface_hub
@@ -61,15 +59,6 @@ def _refusal(repo_id: str, repo_type: str, revision: str | None) -> str | None:
     """Why the hub cannot be asked; None when it answered. One request, no retries."""
     import huggingface_hub
 
-    if revision is not None and _COMMIT.fullmatch(revision):
-        try:
-            huggingface_hub.snapshot_download(
-                repo_id, repo_type=repo_type, revision=revision, local_files_only=True
-            )
-        except huggingface_hub.errors.LocalEntryNotFoundError:
-            pass
-        else:
-            return "this commit is served from the local hub cache"
     try:
         huggingface_hub.HfApi().repo_info(
             repo_id, repo_type=repo_type, revision=revision, timeout=CONTACT_TIMEOUT_S

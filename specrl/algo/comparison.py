@@ -42,14 +42,17 @@ class Speedup:
 
     Generation is compared per token, since the arms' responses differ in length; `step` compares
     seconds a step as they are; `step_per_token` what the step would gain at equal lengths. `bound`
-    is Amdahl's, from the tokens an engine step yields; `cost` is c(k), in autoregressive steps.
+    is Amdahl's, from the tokens an engine step yields. Costs are in autoregressive steps:
+    `step_cost` of a mean engine step, drafted or not; `draft_cost` is c(k) = alpha / S, alpha being
+    the acceptance length. None where nothing was drafted.
     """
 
     generation: float
     step: float
     step_per_token: float
     bound: float | None
-    cost: float | None
+    step_cost: float | None
+    draft_cost: float | None
 
 
 def arm_of(name: str, steps: Sequence[StepMetrics], warmup_steps: int = 1) -> Arm:
@@ -78,14 +81,15 @@ def speedup_over(baseline: Arm, arm: Arm) -> Speedup:
     if rate is None or baseline_rate is None:
         raise UserError(f"{baseline.name} and {arm.name}: one of them generated no tokens")
     generation = rate / baseline_rate
-    per_step = arm.tokens_per_step
+    alpha, per_step = arm.acceptance_length, arm.tokens_per_step
     share = baseline.generation_share
     return Speedup(
         generation=generation,
         step=baseline.step_s / arm.step_s,
         step_per_token=step_speedup(share, generation),
         bound=None if per_step is None else step_speedup(share, per_step),
-        cost=None if per_step is None else verification_cost(per_step, generation),
+        step_cost=None if per_step is None else verification_cost(per_step, generation),
+        draft_cost=None if alpha is None else verification_cost(alpha, generation),
     )
 
 

@@ -1,90 +1,85 @@
 """The table that compares the arms of a sweep, printed when the sweep ends."""
 
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass
 
-from hydra.core.utils import JobReturn, JobStatus
-from hydra.experimental.callback import Callback
-from omegaconf import DictConfig
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
-from specrl.algo.comparison import STAGES, Arm, arm_of, speedup_over
+from specrl.algo.comparison import STAGES, Arm, Speedup, arm_of, speedup_over
+from specrl.cli.sweep import Point
 from specrl.errors import UserError
-from specrl.telemetry.jsonl import INFO_FILE, RunLog, read_run
+from specrl.telemetry.jsonl import read_run
 
 BASELINE = "none"
+DRAFT_GROUPS = ("drafter", "init", "adaptation")
 
 
-class PrintComparison(Callback):
-    """Hydra callback: remembers the run folder of each point and compares them at the end."""
+@dataclass(frozen=True)
+class SweepArm:
+    """A run of a sweep; `settings` are the overrides that say nothing of the draft."""
 
-    def __init__(self) -> None:
-        self._folders: list[Path] = []
-
-    def on_job_end(self, config: DictConfig, job_return: JobReturn, **kwargs: Any) -> None:
-        """The task function returns its run folder; a failed point has none."""
-        del config, kwargs
-        if job_return.status == JobStatus.COMPLETED and job_return.return_value:
-            self._folders.append(Path(job_return.return_value))
-
-    def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
-        """Prints the table once two points have steps to compare."""
-        del config, kwargs
-        arms = arms_in(self._folders)
-        if len(arms) > 1:
-            Console().print(comparison_table(arms))
+    arm: Arm
+    autoregressive: bool
+    settings: frozenset[str]
 
 
-def arms_in(folders: Sequence[Path]) -> list[Arm]:
-    """The runs with at least one finished step, autoregressive first.
+def print_comparison(points: Sequence[Point]) -> None:
+    """Prints the table once two points have steps to compare."""
+    arms = arms_in(points)
+    if len(arms) > 1:
+        Console().print(comparison_table(arms))
+
+
+def arms_in(points: Sequence[Point]) -> list[SweepArm]:
+    """The runs with at least one finished step, matched arms together, autoregressive first.
 
     An arm is named after its drafter, and after the overrides that tell it from the others.
     """
-    logs = [read_run(folder) for folder in dict.fromkeys(folders) if (folder / INFO_FILE).exists()]
-    infos = [log.info for log in logs if log.info is not None]
-    shared = set.intersection(*(set(info.overrides) for info in infos)) if infos else set()
+    shared = set.intersection(*(set(point.overrides) for point in points)) if points else set()
     arms = []
-    for log in logs:
+    for point in {point.folder: point for point in points}.values():
         try:
-            arms.append(arm_of(_name(log, shared), [record.metrics for record in log.records]))
+            steps = [record.metrics for record in read_run(point.folder).records]
+            arm = arm_of(_name(point, shared), steps)
         except UserError:
             continue
-    return sorted(arms, key=lambda arm: not _is_baseline(arm))
+        settings = frozenset(word for word in point.overrides if not _of_draft(word))
+        arms.append(SweepArm(arm, point.drafter == BASELINE, settings))
+    order = list(dict.fromkeys(arm.settings for arm in arms))
+    return sorted(arms, key=lambda arm: (order.index(arm.settings), not arm.autoregressive))
 
 
-def _is_baseline(arm: Arm) -> bool:
-    return arm.name.split()[0] == BASELINE
+def _name(point: Point, shared: set[str]) -> str:
+    own = [word for word in point.overrides if word not in shared]
+    if point.drafter == BASELINE:
+        own = [word for word in own if not _of_draft(word)]
+    return " ".join([point.drafter, *(word for word in own if not word.startswith("drafter="))])
 
 
-def _name(log: RunLog, shared: set[str]) -> str:
-    if log.info is None:
-        return "?"
-    own = [word for word in log.info.overrides if word not in shared]
-    others = [word for word in own if not word.startswith("drafter=")]
-    return " ".join([str(log.info.config["drafter"]["name"]), *others])
+def _of_draft(word: str) -> bool:
+    return word.lstrip("+~").split("=")[0].split(".")[0] in DRAFT_GROUPS
 
 
-def comparison_table(arms: Sequence[Arm]) -> Table:
-    """Stage seconds and acceptance; speedups where one arm is autoregressive, so matched to all."""
-    baselines = [arm for arm in arms if _is_baseline(arm)]
-    baseline = baselines[0] if len(baselines) == 1 else None
+def comparison_table(arms: Sequence[SweepArm]) -> Table:
+    """Stage seconds and acceptance; speedups where an arm has its autoregressive one beside it."""
     table = Table(
         title="Matched arms: mean per step, the first step left out",
-        caption="generation speedup per token; bound: Amdahl's, from tokens per engine step",
+        caption="speedups: over the autoregressive arm with the same settings, of generation per "
+        "token; Amdahl bound: from tokens per engine step; costs: in autoregressive steps",
     )
     table.add_column("")
     for arm in arms:
-        table.add_column(arm.name, justify="right")
-    for label, cells in _rows(arms, baseline):
+        table.add_column(escape(arm.arm.name), justify="right")
+    for label, cells in [*_own_rows([arm.arm for arm in arms]), *_matched_rows(arms)]:
         table.add_row(label, *cells)
     return table
 
 
-def _rows(arms: Sequence[Arm], baseline: Arm | None) -> list[tuple[str, list[str]]]:
-    rows = [(f"{stage} (s)", [_number(a.stage_s[stage]) for a in arms]) for stage in STAGES]
-    rows += [
+def _own_rows(arms: Sequence[Arm]) -> list[tuple[str, list[str]]]:
+    return [
+        *((f"{stage} (s)", [_number(a.stage_s[stage]) for a in arms]) for stage in STAGES),
         ("step (s)", [_number(a.step_s) for a in arms]),
         ("steps", [str(a.steps) for a in arms]),
         ("tokens a step", [f"{a.tokens:.0f}" for a in arms]),
@@ -93,17 +88,28 @@ def _rows(arms: Sequence[Arm], baseline: Arm | None) -> list[tuple[str, list[str
         ("acceptance length", [_number(a.acceptance_length) for a in arms]),
         ("tokens per engine step", [_number(a.tokens_per_step) for a in arms]),
     ]
-    if baseline is None:
-        return rows
-    gains = [speedup_over(baseline, arm) for arm in arms]
+
+
+def _matched_rows(arms: Sequence[SweepArm]) -> list[tuple[str, list[str]]]:
+    baselines = {arm.settings: arm.arm for arm in arms if arm.autoregressive}
+    if not baselines:
+        return []
+    gains = [_gain(baselines.get(arm.settings), arm.arm) for arm in arms]
     return [
-        *rows,
-        ("generation speedup", [_times(g.generation) for g in gains]),
-        ("step speedup", [_times(g.step) for g in gains]),
-        ("step speedup, equal tokens", [_times(g.step_per_token) for g in gains]),
-        ("Amdahl bound", [_times(g.bound) for g in gains]),
-        ("cost c(k) of a step", [_number(g.cost) for g in gains]),
+        ("generation speedup", [_times(g.generation) if g else "-" for g in gains]),
+        ("step speedup", [_times(g.step) if g else "-" for g in gains]),
+        ("step speedup, equal tokens", [_times(g.step_per_token) if g else "-" for g in gains]),
+        ("Amdahl bound", [_times(g.bound) if g else "-" for g in gains]),
+        ("cost of an engine step", [_number(g.step_cost) if g else "-" for g in gains]),
+        ("c(k) = alpha / S", [_number(g.draft_cost) if g else "-" for g in gains]),
     ]
+
+
+def _gain(baseline: Arm | None, arm: Arm) -> Speedup | None:
+    """None without a baseline, and where one of the two generated nothing."""
+    if baseline is None or None in (baseline.generation_tokens_per_s, arm.generation_tokens_per_s):
+        return None
+    return speedup_over(baseline, arm)
 
 
 def _number(value: float | None, digits: int = 2) -> str:

@@ -40,7 +40,7 @@ MEANINGS = {
 }
 
 EXAMPLES = {
-    "model": "specrl model=qwen3_8b model.path=/models/Qwen3-8B model.revision=null",
+    "model": "specrl model=qwen3_0_6b model.path=/models/Qwen3-0.6B",
     "drafter": "specrl drafter=ngram drafter.k=5",
     "init": "specrl drafter=ngram init=none",
     "adaptation": "specrl adaptation=offline",
@@ -62,9 +62,9 @@ Also:
   specrl --info defaults-tree                  where a composed value comes from
   SPECRL_CACHE=folder                          where converted models are kept (~/.cache/specrl)
 
-A run lives in <output_dir>/<task>-<model>-<drafter>-k<k>-<hash of the config>; the same command
-goes on from its last checkpoint. Exit code: 0 done, 1 the run failed, 2 a mistake in the command,
-130 interrupted."""
+A run lives in <output_dir>/<task>-<model>-<drafter>[-k<k>]-<hash of the config> (k with a drafter
+only); the same command goes on from its last checkpoint.
+Exit code: 0 done, 1 the run failed, 2 a mistake in the command, 130 interrupted."""
 
 
 def page() -> str:

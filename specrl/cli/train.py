@@ -14,7 +14,8 @@ from omegaconf import DictConfig
 from specrl import __version__
 from specrl.cli import help as help_pages
 from specrl.cli.arguments import overrides_last, wants_help
-from specrl.config import mistakes
+from specrl.cli.sweep import CONFIG_NAME, Point, checked_points
+from specrl.config import mistakes, tree
 from specrl.config.door import to_config
 from specrl.config.signature import run_folder
 from specrl.config.store import register
@@ -50,27 +51,39 @@ def launch(argv: Sequence[str], run: Run) -> int:
 
 
 def _compose_and_run(argv: Sequence[str], run: Run) -> int:
-    """Codes are collected, not raised: Hydra would end a sweep or add lines of its own."""
     flags, overrides = overrides_last(argv)
     if "-sc" not in flags and "--shell-completion" not in flags:
         mistakes.check_overrides(overrides)
     register()
-    codes: list[int] = []
-
-    @hydra.main(version_base="1.3", config_path="pkg://specrl.conf", config_name="train")
-    def point(cfg: DictConfig) -> str | None:
-        code, folder = _point(cfg, run)
-        codes.append(code)
-        return None if code else str(folder)
-
     sys.argv[1:] = [*flags, *overrides]
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises instead of printing and exiting itself.
     try:
-        point()
+        return _run_points(checked_points(flags, overrides), run)
     except mistakes.COMPOSITION_ERRORS as error:
         raise UserError(mistakes.explain(error)) from error
     except OSError as error:
         return _tell(f"output_dir cannot be used: {error}; set output_dir", MISTAKE)
+
+
+def _run_points(points: Sequence[Point], run: Run) -> int:
+    """Codes are collected, not raised: Hydra would end a sweep or add lines of its own.
+
+    `points` are those of a sweep, compared once it ends; Ctrl-C leaves those that finished.
+    """
+    codes: list[int] = []
+    finished: set[Path] = set()
+
+    @hydra.main(version_base="1.3", config_path=f"pkg://{tree.PACKAGE}", config_name=CONFIG_NAME)
+    def point(cfg: DictConfig) -> None:
+        code, folder = _point(cfg, run)
+        codes.append(code)
+        if folder is not None:
+            finished.add(folder)
+
+    try:
+        point()
+    finally:
+        _compare([planned for planned in points if planned.folder in finished])
     return next((code for code in codes if code), 0)
 
 
@@ -91,6 +104,14 @@ def _point(cfg: DictConfig, run: Run) -> tuple[int, Path | None]:
         traceback.print_exc()
         return FAILED, None
     return 0, folder
+
+
+def _compare(points: Sequence[Point]) -> None:
+    if len(points) > 1:
+        # Here and not above: a help page need not wait for rich.
+        from specrl.cli.comparison import print_comparison
+
+        print_comparison(points)
 
 
 def _tell(message: object, code: int) -> int:

@@ -25,6 +25,14 @@ def within(key: str, value: float, low: float, high: float) -> None:
         raise UserError(f"{key}={value} is out of range; use a value from {low} to {high}")
 
 
+def from_to_below(key: str, value: float, low: float, high: float) -> None:
+    """Raises `UserError` when value is outside [low, high)."""
+    if not low <= value < high:
+        raise UserError(
+            f"{key}={value} is out of range; use a value of at least {low} and below {high}"
+        )
+
+
 def one_of(key: str, value: str, choices: Iterable[str]) -> None:
     """Raises `UserError` when value is none of the choices."""
     known = list(choices)

@@ -1,25 +1,13 @@
 """What single knobs cannot know: values that exclude one another."""
 
 import os
+from dataclasses import fields
 
 from specrl.config.bounds import one_of
-from specrl.config.drafter import DrafterConfig, DraftModelConfig, NgramConfig, NoDrafterConfig
-from specrl.config.task import ArithmeticConfig, DapoMathConfig, Gsm8kConfig, TaskConfig
-from specrl.config.tracking import MlflowConfig, TrackingConfig
+from specrl.config.drafter import DrafterConfig
+from specrl.config.store import SCHEMAS
 from specrl.config.train import TrainConfig
 from specrl.errors import UserError
-
-DRAFTERS: dict[type[DrafterConfig], str] = {
-    NoDrafterConfig: "none",
-    NgramConfig: "ngram",
-    DraftModelConfig: "draft_model",
-}
-TASKS: dict[type[TaskConfig], str] = {
-    ArithmeticConfig: "arithmetic",
-    DapoMathConfig: "dapo_math",
-    Gsm8kConfig: "gsm8k",
-}
-TRACKERS: dict[type[TrackingConfig], str] = {TrackingConfig: "none", MlflowConfig: "mlflow"}
 
 
 def check(config: TrainConfig) -> None:
@@ -28,25 +16,31 @@ def check(config: TrainConfig) -> None:
     _draft_training(config)
     _lengths(config)
     _batch(config)
-    _cores(config, "rollout", config.rollout.cores, config.rollout.replicas, "replicas")
+    _cores("rollout", config.rollout.cores, config.rollout.replicas, "replicas")
     ranks = config.learner.tensor_parallel * config.learner.data_parallel
-    _cores(config, "learner", config.learner.cores, ranks, "ranks")
+    _cores("learner", config.learner.cores, ranks, "ranks")
     _one_kind_of_device(config)
 
 
 def _names(config: TrainConfig) -> None:
     """`name` says which choice this is; only a model's and a cluster's are labels."""
-    one_of("drafter.name", config.drafter.name, [DRAFTERS[type(config.drafter)]])
-    one_of("task.name", config.task.name, [TASKS[type(config.task)]])
-    one_of("tracking.name", config.tracking.name, [TRACKERS[type(config.tracking)]])
+    one_of("drafter.name", config.drafter.name, [_own_name(type(config.drafter))])
+    one_of("task.name", config.task.name, [_own_name(type(config.task))])
+    one_of("tracking.name", config.tracking.name, [_own_name(type(config.tracking))])
     one_of("execution.name", config.execution.name, ["sync"])
     one_of("algorithm.name", config.algorithm.name, ["grpo"])
     one_of("rollout.name", config.rollout.name, ["vllm"])
     one_of("learner.name", config.learner.name, ["megatron"])
 
 
+def _own_name(schema: type) -> str:
+    """The default of `name`; a choice with a schema of its own has one."""
+    return next(str(field.default) for field in fields(schema) if field.name == "name")
+
+
 def _draft_training(config: TrainConfig) -> None:
-    learners = [name for schema, name in DRAFTERS.items() if schema.learned]
+    drafters = [schema for schema in SCHEMAS.values() if issubclass(schema, DrafterConfig)]
+    learners = [_own_name(schema) for schema in drafters if schema.learned]
     can = f"drafters that learn: {', '.join(learners) or 'none in this version'}"
     drafter = config.drafter
     if config.adaptation.name == "online" and not drafter.learned:
@@ -68,9 +62,10 @@ def _lengths(config: TrainConfig) -> None:
             f"rollout.max_tokens={rollout.max_tokens} leaves no room for a prompt; use less than "
             f"model.max_model_len={longest}, or raise that"
         )
-    if rollout.ignore_eos and rollout.stop:
+    stops = {"stop": rollout.stop, "stop_token_ids": rollout.stop_token_ids}
+    for key in (key for key, value in stops.items() if value and rollout.ignore_eos):
         raise UserError(
-            "rollout.ignore_eos=true forces rollout.max_tokens tokens and rollout.stop ends "
+            f"rollout.ignore_eos=true forces rollout.max_tokens tokens and rollout.{key} ends "
             "responses earlier; use one of the two"
         )
 
@@ -98,7 +93,7 @@ def _batch(config: TrainConfig) -> None:
         )
 
 
-def _cores(config: TrainConfig, group: str, cores: list[int], processes: int, what: str) -> None:
+def _cores(group: str, cores: list[int], processes: int, what: str) -> None:
     key = f"{group}.cores={'[' + ','.join(map(str, cores)) + ']'}"
     if not cores:
         return
@@ -109,10 +104,19 @@ def _cores(config: TrainConfig, group: str, cores: list[int], processes: int, wh
             f"{key} is fewer cores than {processes} {what} need; name at least {processes}, "
             f"or none with {group}.cores=[]"
         )
-    highest = (os.cpu_count() or 1) - 1
-    wrong = [core for core in cores if not 0 <= core <= highest]
-    if wrong and config.cluster.name.startswith("local"):
-        raise UserError(f"{key}: core {wrong[0]} is not on this machine; use 0 to {highest}")
+    usable = sorted(os.sched_getaffinity(0))
+    wrong = [core for core in cores if core not in usable]
+    if wrong:
+        raise UserError(
+            f"{key}: core {wrong[0]} is none that this process may use; "
+            f"use some of {_written(usable)}"
+        )
+
+
+def _written(cores: list[int]) -> str:
+    first, last = cores[0], cores[-1]
+    together = len(cores) > 2 and last - first == len(cores) - 1
+    return f"{first} to {last}" if together else ",".join(map(str, cores))
 
 
 def _one_kind_of_device(config: TrainConfig) -> None:

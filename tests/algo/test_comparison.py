@@ -30,7 +30,23 @@ def test_rl_zero_of_table_1_is_reproduced() -> None:
     assert gain.step == pytest.approx(1.41, abs=0.005)
     assert gain.step_per_token == pytest.approx(1.40, abs=0.005)
     assert gain.bound == pytest.approx(1.86, abs=0.005)
-    assert gain.cost == pytest.approx(1.88, abs=0.005)
+    assert gain.step_cost == pytest.approx(1.88, abs=0.005)
+    assert gain.draft_cost == pytest.approx(1.88, abs=0.005)
+
+
+def test_engine_steps_without_a_draft_lower_the_bound_and_not_alpha() -> None:
+    spec = {
+        "acceptance_length": 3.0,
+        "num_drafts": 5,
+        "tokens_per_step": 2.0,
+        "num_decode_steps": 10,
+    }
+    half = {**AR, "generation": 50.0}
+    gain = speedup_over(arm_of("none", [step(AR)]), arm_of("ngram", [step(half, **spec)]))
+    assert gain.generation == pytest.approx(2.0)
+    assert gain.step_cost == pytest.approx(1.0)
+    assert gain.draft_cost == pytest.approx(1.5)
+    assert gain.bound == pytest.approx(gain.step, abs=1e-6)
 
 
 def test_generation_is_compared_per_token() -> None:
@@ -52,7 +68,8 @@ def test_acceptance_is_weighted_by_drafts() -> None:
 
 def test_an_autoregressive_arm_has_no_bound() -> None:
     baseline = arm_of("none", [step(AR)])
-    assert speedup_over(baseline, baseline).bound is None
+    itself = speedup_over(baseline, baseline)
+    assert (itself.bound, itself.step_cost, itself.draft_cost) == (None, None, None)
     assert baseline.acceptance_length is None
 
 

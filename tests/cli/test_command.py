@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from specrl import __version__
+from specrl.algo.comparison import STAGES
 from specrl.cli.train import launch
 from specrl.errors import RunError, UserError
+from specrl.telemetry.jsonl import JsonlSink
 
 ROOT = Path(__file__).parents[2]
 
@@ -64,7 +66,6 @@ def test_a_sweep_runs_every_point_with_its_own_overrides():
     ]
 
 
-@pytest.mark.filterwarnings("ignore:Callback PrintComparison")  # These runs leave no folder.
 def test_the_demo_is_a_sweep_by_itself():
     runs = Runs()
     assert launch(["experiment=demo"], runs) == 0
@@ -94,13 +95,65 @@ def test_a_failing_point_does_not_stop_the_others(error, capsys):
         assert capsys.readouterr().err == "specrl: drafter=none: engine gone\n"
 
 
-def test_a_wrong_point_of_a_sweep_is_told_and_the_others_run(capsys):
+@pytest.mark.parametrize(
+    ("argv", "line"),
+    [
+        (["-m", "steps=1,0"], "steps=0: steps=0 is out of range; use a value of at least 1"),
+        (
+            ["-m", "drafter=none,ngram", "adaptation=offline,online"],
+            "drafter=none adaptation=online: adaptation=online cannot go with drafter=none",
+        ),
+        (
+            ["-m", "drafter=none,draft_model", "seed=1"],
+            "drafter=draft_model seed=1: drafter.model is not set",
+        ),
+        (
+            ["experiment=demo", "adaptation=online"],
+            "drafter=none experiment=demo adaptation=online: adaptation=online cannot",
+        ),
+        (["hydra.mode=MULTIRUN", "steps=1,0"], "steps=0: steps=0 is out of range"),
+    ],
+)
+def test_a_wrong_point_stops_a_sweep_before_the_first_starts(argv, line, capsys, tmp_path):
     runs = Runs()
-    assert launch(["-m", "steps=0,1"], runs) == 2
-    assert [call[0].steps for call in runs.calls] == [1]
-    assert capsys.readouterr().err == (
-        "specrl: steps=0: steps=0 is out of range; use a value of at least 1\n"
-    )
+    assert launch(argv, runs) == 2
+    assert runs.calls == []
+    said = capsys.readouterr().err
+    assert said.startswith(f"specrl: {line}")
+    assert said.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_points_of_a_users_own_folder_are_checked_too(tmp_path, capsys):
+    (tmp_path / "experiment").mkdir()
+    for name, steps in (("good", 1), ("bad", 0)):
+        (tmp_path / "experiment" / f"{name}.yaml").write_text(
+            f"# @package _global_\nname: ${{hydra:job.config_name}}\nsteps: {steps}\n"
+        )
+    runs = Runs()
+    own = ["--config-dir", str(tmp_path)]
+    assert launch([*own, "-m", "experiment=good,bad"], runs) == 2
+    assert runs.calls == []
+    assert "experiment=bad: steps=0" in capsys.readouterr().err
+    assert launch([*own, "-m", "experiment=good", "seed=0,1"], runs) == 0
+    assert [call[0].name for call in runs.calls] == ["train", "train"]
+
+
+def test_a_sweep_ends_with_a_table_of_the_arms_that_finished(capsys):
+    def run(config, folder, overrides):
+        if config.seed == 1:
+            raise KeyboardInterrupt
+        sink = JsonlSink(folder, config={}, overrides=overrides)
+        sink.start()
+        times = {f"time/{stage}_s": 1.0 for stage in STAGES}
+        sink.log(0, {**times, "time/step_s": 5.0, "rollout/tokens": 10.0})
+
+    assert launch(["-m", "seed=0,1", "drafter=none,ngram"], run) == 130
+    said = capsys.readouterr()
+    assert "Matched arms" in said.out
+    assert "generation speedup" in said.out
+    assert "ngram" in said.out
+    assert said.err == "specrl: interrupted\n"
 
 
 def test_an_unknown_choice_in_a_sweep_stops_it_before_the_first_point(capsys):

@@ -8,6 +8,7 @@ import pytest
 from rich.console import Console
 
 from specrl.cli.comparison import arms_in, comparison_table
+from specrl.cli.sweep import Point
 from specrl.telemetry.jsonl import JsonlSink
 
 STEP = {
@@ -15,25 +16,35 @@ STEP = {
     "time/prepare_s": 1.0,
     "time/logprob_s": 2.0,
     "time/training_s": 3.0,
-    "rollout/tokens": 100.0,
+}
+SPEC = {
+    "spec/tokens_per_step": 2.0,
+    "spec/num_decode_steps": 50.0,
+    "spec/acceptance_length": 3.0,
+    "spec/num_drafts": 25.0,
 }
 
 
-def write_run(folder: Path, drafter: str, generation_s: float, *overrides: str) -> Path:
-    sink = JsonlSink(folder, config={"drafter": {"name": drafter}}, overrides=overrides)
+def write_run(folder: Path, generation_s: float, *overrides: str, tokens: float = 100.0) -> Point:
+    drafter = next((o[8:] for o in overrides if o.startswith("drafter=")), "none")
+    sink = JsonlSink(folder, config={}, overrides=overrides)
     sink.start()
-    spec = {} if drafter == "none" else {"spec/tokens_per_step": 2.0, "spec/num_decode_steps": 50.0}
+    spec = {} if drafter == "none" else SPEC
     times = {"time/generation_s": generation_s, "time/step_s": 6.0 + generation_s}
     for step in range(3):
-        sink.log(step, {**STEP, **times, **spec})
+        sink.log(step, {**STEP, **times, **spec, "rollout/tokens": tokens})
     sink.finish("finished")
-    return folder
+    return Point(overrides, drafter, folder)
 
 
-def shown(folders: list[Path]) -> str:
+def shown(points: list[Point]) -> str:
     text = io.StringIO()
-    Console(width=120, file=text).print(comparison_table(arms_in(folders)))
+    Console(width=160, file=text).print(comparison_table(arms_in(points)))
     return text.getvalue()
+
+
+def names(points: list[Point]) -> list[str]:
+    return [arm.arm.name for arm in arms_in(points)]
 
 
 def row(text: str, label: str) -> list[str]:
@@ -42,48 +53,89 @@ def row(text: str, label: str) -> list[str]:
 
 
 def test_arms_stand_beside_the_autoregressive_one(tmp_path: Path) -> None:
-    folders = [
-        write_run(tmp_path / "b", "ngram", 6.0, "drafter=ngram"),
-        write_run(tmp_path / "a", "none", 12.0, "drafter=none"),
+    points = [
+        write_run(tmp_path / "b", 6.0, "drafter=ngram"),
+        write_run(tmp_path / "a", 12.0, "drafter=none"),
     ]
-    text = shown(folders)
+    text = shown(points)
     assert row(text, "generation speedup") == ["1.00x", "2.00x"]
     assert row(text, "step speedup ") == ["1.00x", "1.50x"]
     assert row(text, "Amdahl bound") == ["-", "1.50x"]
+    assert row(text, "cost of an engine step") == ["-", "1.00"]
+    assert row(text, "c(k) = alpha / S") == ["-", "1.50"]
 
 
 def test_a_slower_drafter_is_shown_as_slower(tmp_path: Path) -> None:
-    folders = [
-        write_run(tmp_path / "a", "none", 12.0),
-        write_run(tmp_path / "b", "ngram", 24.0),
+    points = [
+        write_run(tmp_path / "a", 12.0, "drafter=none"),
+        write_run(tmp_path / "b", 24.0, "drafter=ngram"),
     ]
-    assert row(shown(folders), "generation speedup") == ["1.00x", "0.50x"]
+    assert row(shown(points), "generation speedup") == ["1.00x", "0.50x"]
 
 
 def test_arms_of_one_drafter_are_told_apart_by_their_overrides(tmp_path: Path) -> None:
-    folders = [
-        write_run(tmp_path / k, "ngram", 5.0, "drafter=ngram", f"drafter.k={k}", "seed=1")
-        for k in ("3", "5")
+    points = [
+        write_run(tmp_path / k, 5.0, "drafter=ngram", f"drafter.k={k}", "seed=1") for k in "35"
     ]
-    assert [arm.name for arm in arms_in(folders)] == ["ngram drafter.k=3", "ngram drafter.k=5"]
+    assert names(points) == ["ngram drafter.k=3", "ngram drafter.k=5"]
 
 
-def test_two_autoregressive_arms_leave_no_single_baseline(tmp_path: Path) -> None:
-    folders = [
-        write_run(tmp_path / f"{drafter}{seed}", drafter, 5.0, f"drafter={drafter}", f"seed={seed}")
-        for drafter in ("none", "ngram")
-        for seed in (0, 1)
+def test_each_arm_is_matched_to_the_autoregressive_one_of_its_settings(tmp_path: Path) -> None:
+    seconds = {("none", 0): 12.0, ("none", 1): 9.0, ("ngram", 0): 6.0, ("ngram", 1): 3.0}
+    points = [
+        write_run(tmp_path / f"{drafter}{seed}", spent, f"drafter={drafter}", f"seed={seed}")
+        for (drafter, seed), spent in seconds.items()
     ]
-    assert "speedup" not in shown(folders).replace("generation speedup per token", "")
+    assert names(points) == ["none seed=0", "ngram seed=0", "none seed=1", "ngram seed=1"]
+    assert row(shown(points), "generation speedup") == ["1.00x", "2.00x", "1.00x", "3.00x"]
+
+
+def test_an_arm_without_its_autoregressive_one_has_no_speedup(tmp_path: Path) -> None:
+    points = [
+        write_run(tmp_path / "a", 12.0, "drafter=none", "seed=0"),
+        write_run(tmp_path / "b", 6.0, "drafter=ngram", "seed=1"),
+    ]
+    assert row(shown(points), "generation speedup") == ["1.00x", "-"]
+    assert "Amdahl bound " not in shown(points[1:])
+
+
+def test_one_autoregressive_arm_stands_for_every_draft_length(tmp_path: Path) -> None:
+    words = [("none", "3"), ("none", "5"), ("ngram", "3"), ("ngram", "5")]
+    points = [
+        write_run(
+            tmp_path / (drafter if drafter == "none" else drafter + k),
+            12.0 if drafter == "none" else 4.0,
+            f"drafter={drafter}",
+            f"drafter.k={k}",
+        )
+        for drafter, k in words
+    ]
+    assert names(points) == ["none", "ngram drafter.k=3", "ngram drafter.k=5"]
+    assert row(shown(points), "generation speedup") == ["1.00x", "3.00x", "3.00x"]
+
+
+def test_an_arm_that_generated_nothing_has_no_speedup(tmp_path: Path) -> None:
+    points = [
+        write_run(tmp_path / "a", 12.0, "drafter=none"),
+        write_run(tmp_path / "b", 6.0, "drafter=ngram", tokens=0.0),
+    ]
+    assert row(shown(points), "generation speedup") == ["1.00x", "-"]
+
+
+def test_brackets_in_an_override_are_shown_as_they_are(tmp_path: Path) -> None:
+    points = [
+        write_run(tmp_path / c, 5.0, "drafter=none", f"rollout.cores=[{c}]") for c in ("a", "b")
+    ]
+    assert "none rollout.cores=[a]" in shown(points)
 
 
 @pytest.mark.parametrize("damage", ["empty", "no steps", "absent"])
 def test_a_run_without_steps_is_left_out(tmp_path: Path, damage: str) -> None:
-    good = write_run(tmp_path / "good", "none", 1.0)
-    bad = tmp_path / "bad"
+    good = write_run(tmp_path / "good", 1.0, "drafter=none")
+    bad = Point(("drafter=ngram",), "ngram", tmp_path / "bad")
     if damage != "absent":
-        bad.mkdir()
+        bad.folder.mkdir()
     if damage == "no steps":
-        info = json.loads((good / "run.json").read_text())
-        (bad / "run.json").write_text(json.dumps(info))
-    assert [arm.name for arm in arms_in([good, bad])] == ["none"]
+        info = json.loads((good.folder / "run.json").read_text())
+        (bad.folder / "run.json").write_text(json.dumps(info))
+    assert len(names([good, bad])) == 1

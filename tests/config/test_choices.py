@@ -1,5 +1,7 @@
 """Every choice that is listed composes and passes the door."""
 
+import re
+
 import pytest
 import yaml
 from omegaconf import OmegaConf
@@ -41,6 +43,18 @@ def test_every_experiment_can_be_debugged(experiment, debug):
         assert config.rollout.prompts_per_step * config.rollout.group_size == 4
     else:
         assert (config.rollout.dtype, config.learner.precision) == ("float32", "fp32")
+
+
+@pytest.mark.parametrize("model", [name for name in tree.options("model") if "qwen" in name])
+def test_a_hub_model_is_pinned_to_a_commit_and_may_be_a_local_folder(model):
+    config = load([f"model={model}", "model.path=/models/mine"]).model
+    assert re.fullmatch(r"[0-9a-f]{40}", config.revision)
+    assert config.path == "/models/mine"
+
+
+def test_the_help_line_of_the_mixture_of_experts_says_that_it_is_refused():
+    (choice,) = [c for c in tree.groups()["model"] if c.name == "qwen3_235b_a22b"]
+    assert "refused by this learner" in choice.about
 
 
 def test_the_default_run_is_a_real_model_on_this_machine():

@@ -7,6 +7,7 @@ import pytest
 from specrl.config.compose import load
 from specrl.errors import UserError
 
+OURS = min(os.sched_getaffinity(0))
 REFUSED = [
     (["rollout.max_tokens=1024"], "model.max_model_len=1024"),
     (["rollout.ignore_eos=true", "rollout.stop=[x]"], "use one of the two"),
@@ -17,8 +18,10 @@ REFUSED = [
         ["learner.recompute_logprobs=false", "algorithm.minibatches=2"],
         "use learner.recompute_logprobs=true",
     ),
-    (["rollout.cores=[-1]"], "core -1 is not on this machine"),
-    ([f"learner.cores=[{os.cpu_count()}]"], f"use 0 to {(os.cpu_count() or 1) - 1}"),
+    (["rollout.ignore_eos=true", "rollout.stop_token_ids=[2]"], "rollout.stop_token_ids ends"),
+    (["rollout.cores=[-1]"], "core -1 is none that this process may use"),
+    (["learner.cores=[100000]"], f"use some of {OURS}"),
+    (["learner.cores=[100000]", "cluster.name=elsewhere"], "learner.cores=[100000]: core"),
     (["rollout.cores=[0,0]"], "names a core twice"),
     (["rollout.cores=[0]", "rollout.replicas=2"], "fewer cores than 2 replicas"),
     (["learner.cores=[0]", "learner.tensor_parallel=2"], "fewer cores than 2 ranks"),
@@ -41,4 +44,19 @@ def test_values_at_the_bound_pass():
     load(["rollout.max_tokens=1023"])
     load(["algorithm.minibatches=64"])
     load(["learner.data_parallel=8", "algorithm.minibatches=8"])
-    load(["rollout.cores=[0]", "learner.cores=[0]"])
+    load([f"rollout.cores=[{OURS}]", f"learner.cores=[{OURS}]"])
+
+
+@pytest.mark.parametrize(
+    "override", ["drafter.name=x", "task.name=x", "tracking.name=x", "drafter.name=ngram"]
+)
+def test_a_choice_keeps_its_name(override):
+    key, _, value = override.partition("=")
+    own = {"drafter": "none", "task": "arithmetic", "tracking": "mlflow"}[key.split(".")[0]]
+    with pytest.raises(UserError, match=f"{key}={value} is not known; use one of {own}"):
+        load([override])
+
+
+def test_no_tracking_keeps_its_name():
+    with pytest.raises(UserError, match=r"tracking.name=mlflow is not known; use one of none"):
+        load(["tracking=none", "tracking.name=mlflow"])

@@ -38,6 +38,8 @@ MISTAKES = [
     ("rollout.top_p=0", ["rollout.top_p=0.0", "above 0.0"]),
     ("rollout.temperature=nan", ["rollout.temperature=nan", "above 0.0"]),
     ("learner.learning_rate=inf", ["learner.learning_rate=inf", "out of range"]),
+    ("learner.beta1=1.0", ["learner.beta1=1.0", "at least 0.0 and below 1.0"]),
+    ("learner.beta2=-0.1", ["learner.beta2=-0.1", "at least 0.0 and below 1.0"]),
     ("drafter.k=17", ["drafter.k=17", "from 1 to 16"]),
     ("execution.max_lag=1", ["execution.max_lag=1", "from 0 to 0"]),
     ("rollout.group_size=1", ["rollout.group_size=1", "at least 2"]),

@@ -1,5 +1,6 @@
 """The run folder is named after what determines the results, and nothing else."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from specrl.config.compose import load
 from specrl.config.signature import run_folder, run_name, signature
 
+OURS = min(os.sched_getaffinity(0))
 SAME = [
     "output_dir=/elsewhere",
     "name=other",
@@ -17,8 +19,8 @@ SAME = [
     "tracking.uri=http://server",
     "model.cache_dir=/cache",
     "cluster.temp_dir=/tmp/r",
-    "rollout.cores=[0]",
-    "learner.cores=[0]",
+    f"rollout.cores=[{OURS}]",
+    f"learner.cores=[{OURS}]",
     "drafter.k=5",
 ]
 OTHER = [

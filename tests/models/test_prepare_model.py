@@ -122,8 +122,11 @@ def test_a_context_beyond_the_model_is_refused(tmp_path):
 def test_a_local_folder_is_used_as_it_is(tmp_path):
     folder = prepare_model(tiny(tmp_path))
     assert prepare_model(hub(folder)) == folder
-    with pytest.raises(UserError, match=r"model.revision=main means nothing"):
-        prepare_model(hub(folder, revision="main"))
+
+
+def test_the_revision_pinned_for_the_hub_does_not_matter_to_a_local_folder(tmp_path):
+    folder = prepare_model(tiny(tmp_path))
+    assert prepare_model(hub(folder, revision="0" * 40)) == folder
 
 
 def test_incomplete_and_foreign_folders_name_what_is_wrong(tmp_path):
@@ -183,3 +186,24 @@ def test_a_package_that_is_missing_or_ships_no_model_is_one_line():
         find_gguf("no-such-package")
     with pytest.raises(UserError, match=r"numpy ships 0 .gguf files"):
         find_gguf("numpy")
+
+
+def test_a_hub_model_is_refused_by_its_config_before_its_weights_are_fetched(monkeypatch, tmp_path):
+    fetched = []
+
+    def fake_hub(repo_id, *, patterns, **_):
+        fetched.append((repo_id, tuple(patterns)))
+        folder = tmp_path / "hub"
+        folder.mkdir(exist_ok=True)
+        config = {"architectures": ["Qwen3MoeForCausalLM"], "max_position_embeddings": 4096}
+        (folder / "config.json").write_text(json.dumps(config))
+        return folder
+
+    def refuse(folder):
+        raise UserError(f"{folder} needs expert parallelism")
+
+    monkeypatch.setattr("specrl.models.prepare.hub_snapshot", fake_hub)
+    config = ModelConfig(name="big", source="hub", path="Qwen/Big", max_model_len=1024)
+    with pytest.raises(UserError, match="expert parallelism"):
+        prepare_model(config, refuse)
+    assert fetched == [("Qwen/Big", ("config.json",))]
