@@ -68,7 +68,7 @@ class Rollout:
     `rollout_logprobs[t]` is the engine's log-probability of `token_ids[t]` under the distribution
     it sampled from (temperature and top_p applied). `versions` are the policy versions that
     produced it, in order, one entry when no publish happened in between. `group` counts prompts
-    of the batch, `sample` the responses of a group. `spec` is None where no draft step ran.
+    of the batch, `sample` the responses of a group. `spec` is None when speculation is off.
     """
 
     prompt: Prompt

@@ -39,18 +39,22 @@ def position_rates(stats: SpecStats) -> list[tuple[int, int, float]]:
 
 
 def spec_metrics(stats: Iterable[SpecStats | None]) -> dict[str, float]:
-    """`spec/*` metrics of a batch of rollouts; empty when nothing was drafted."""
+    """`spec/*` metrics of a batch of rollouts; empty when speculation was off.
+
+    Acceptance figures are left out when nothing was drafted.
+    """
     counts = total(s for s in stats if s is not None)
-    length = acceptance_length(counts)
     per_step = tokens_per_step(counts)
-    if length is None or per_step is None:
+    if per_step is None:
         return {}
     metrics = {
-        "spec/acceptance_length": length,
         "spec/tokens_per_step": per_step,
         "spec/num_drafts": float(counts.num_drafts),
         "spec/num_decode_steps": float(counts.num_decode_steps),
     }
+    length = acceptance_length(counts)
+    if length is not None:
+        metrics["spec/acceptance_length"] = length
     for position, (drafted, _, rate) in enumerate(position_rates(counts)):
         metrics[f"spec/acceptance_rate_pos_{position}"] = rate
         metrics[f"spec/drafted_pos_{position}"] = float(drafted)

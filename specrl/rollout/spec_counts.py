@@ -11,8 +11,8 @@ def spec_stats(
     num_decode_steps: int,
     num_tokens: int,
     k: int,
-) -> SpecStats | None:
-    """Counts of one response; None where no draft step ran.
+) -> SpecStats:
+    """Counts of one response; those of drafts are 0 where no draft step ran.
 
     `drafted[j]` and `accepted[j]` are draft tokens proposed and accepted in the response's j-th
     verification step, before the response was cut at max_tokens or a stop. Every step yields
@@ -20,11 +20,10 @@ def spec_stats(
     cut off: its counts stop at the last token kept.
     """
     steps = [(d, a) for d, a in zip(drafted, accepted, strict=True) if d > 0]
-    if not steps:
-        return None
     overshoot = num_decode_steps + sum(a for _, a in steps) - num_tokens
     assert overshoot >= 0, f"{num_tokens} tokens from {num_decode_steps} steps {steps}"
     if overshoot:
+        assert steps, f"{num_tokens} tokens from {num_decode_steps} steps without a draft"
         last = steps[-1][1] + 1 - overshoot
         assert last >= 1, f"the last step {steps[-1]} kept {last} tokens"
         steps[-1] = (last, last)

@@ -70,6 +70,8 @@ class VllmEngine:
 
         Raises `PublishError` with the old version live on every replica.
         """
+        if not self._replicas:
+            raise PublishError(f"version {snapshot.version} finds the engine closed")
         _, error = _outcomes([r.submit("stage_weights", snapshot) for r in self._replicas])
         if error is not None:
             raise PublishError(f"version {snapshot.version} was refused: {error}") from error
@@ -80,9 +82,11 @@ class VllmEngine:
         self._live = snapshot
 
     def close(self) -> None:
-        """Ends the engines; the actors themselves end with their cluster."""
-        for replica in self._replicas:
-            with suppress(RunError):
+        """Ends the engines, never raises; the actors themselves end with their cluster."""
+        replicas, self._replicas, self._live = self._replicas, [], None
+        for replica in replicas:
+            # What ended the run must stay the error that is seen.
+            with suppress(Exception):
                 replica.submit("close").result()
 
     def _check_versions(self) -> None:

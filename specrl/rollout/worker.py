@@ -1,18 +1,19 @@
 """The engine in its actor process: an in-process vLLM, stepped by hand."""
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from specrl.errors import EngineError, PublishError
-from specrl.rollout.checkpoint import expected_shapes
+from specrl.errors import EngineError, PublishError, RunError
 from specrl.rollout.exactness import check_exact
 from specrl.rollout.in_flight import InFlight
 from specrl.rollout.limits import room_tokens
 from specrl.rollout.records import Advance, FinishedSample, SampleRequest
 from specrl.rollout.settings import EngineSettings
+from specrl.rollout.snapshot_file import expected_shapes
 from specrl.rollout.start import start_vllm
 from specrl.types import Sampling, WeightSnapshot
 
@@ -49,13 +50,14 @@ class EngineWorker:
         self._warm_up()
 
     def version(self) -> int | None:
-        """Version of the live weights; None until the first successful `load_weights`."""
-        return None if self._live is None else self._live.version
+        """Version of the live weights; None where the engine refuses to generate."""
+        return None if self._live is None or self._broken is not None else self._live.version
 
     def add(self, requests: Sequence[SampleRequest], sampling: Sampling) -> None:
         """Queues one response per request.
 
-        Raises `EngineError`, with nothing queued, when no version is live or a prompt is too long.
+        Raises `EngineError` when no version is live or a prompt is too long, with nothing queued,
+        and when vLLM fails: `abort` then drops what it took.
         """
         if self._broken is not None:
             raise EngineError(self._broken)
@@ -66,12 +68,17 @@ class EngineWorker:
         self._enqueue(requests, sampling, self._live.version)
 
     def advance(self, budget_s: float = 0.5) -> Advance:
-        """Steps the engine for about `budget_s` seconds, or until nothing is left to do."""
+        """Steps the engine for about `budget_s` seconds, or until nothing is left to do.
+
+        Raises `EngineError` when vLLM fails.
+        """
         deadline = time.monotonic() + budget_s
         self._tally = _Tally()
         finished: list[FinishedSample] = []
         while self._running:
-            for output in self._engine.step():
+            with _vllm_failures("a step"):
+                outputs = self._engine.step()
+            for output in outputs:
                 finished += self._receive(output)
             if time.monotonic() >= deadline:
                 break
@@ -87,32 +94,33 @@ class EngineWorker:
         """Drops every queued and running request; the engine stays usable."""
         ids = [flight.engine_id for flight in self._running.values()]
         self._running.clear()
-        self._engine.abort_request(ids, internal=True)
+        with _vllm_failures("an abort"):
+            self._engine.abort_request(ids, internal=True)
 
     def stage_weights(self, snapshot: WeightSnapshot) -> None:
         """Verifies the snapshot's file without touching the live model. Raises `PublishError`."""
         self._staged = None
-        arguments = (str(snapshot.path), dict(snapshot.checksums), self._shapes)
+        dtype = self._settings.dtype
+        arguments = (str(snapshot.path), dict(snapshot.checksums), self._shapes, dtype)
         _raise_first(self._llm.collective_rpc("specrl_stage", args=arguments))
         self._staged = snapshot
 
     def load_weights(self, snapshot: WeightSnapshot) -> int:
         """Makes the snapshot live and returns its version.
 
-        Raises `PublishError` with the old version live. The old snapshot's file must stay until the
-        next publish succeeded: it restores the engine when a load breaks off.
+        Raises `PublishError` with the old version live; where that could not be put back, the
+        engine refuses to generate. The old snapshot's file must stay until the next publish
+        succeeded: it restores the engine when a load breaks off.
         """
         if self._running:
             raise PublishError(f"{len(self._running)} requests are running; finish or abort them")
         if self._staged != snapshot:
             self.stage_weights(snapshot)
         try:
-            self._load_staged()
-        except PublishError:
+            self._load_staged(snapshot)
+        except Exception as error:  # whatever broke it off, the model is half new
             self._restore()
-            raise
-        self._live = snapshot
-        self._broken = None
+            raise PublishError(f"version {snapshot.version} broke off: {_named(error)}") from error
         return snapshot.version
 
     def forget_version(self) -> None:
@@ -120,9 +128,11 @@ class EngineWorker:
         self._live = None
 
     def close(self) -> None:
-        """Ends the engine; the worker cannot be used again."""
+        """Ends the engine; the worker cannot be used again. Safe to call twice."""
         self._running.clear()
-        self._engine.engine_core.shutdown()
+        self._broken = "the engine is closed"
+        with _vllm_failures("closing"):
+            self._engine.engine_core.shutdown()
 
     def _refuse_wrong_sampling(self) -> None:
         if self._settings.speculative_config is None:
@@ -147,8 +157,9 @@ class EngineWorker:
             self._num_requests += 1
             prompt = {"prompt_token_ids": list(request.prompt_token_ids)}
             params = sampling_params(sampling, min(sampling.max_tokens, room))
-            engine_id = self._engine.add_request(name, prompt, params)
-            metrics = self._scheduled(engine_id).spec_decode_metrics
+            with _vllm_failures("a request"):
+                engine_id = self._engine.add_request(name, prompt, params)
+                metrics = self._scheduled(engine_id).spec_decode_metrics
             self._running[name] = InFlight(
                 request, engine_id, version, metrics, decoded=params.detokenize
             )
@@ -172,10 +183,14 @@ class EngineWorker:
             raise EngineError(f"a request ended with {completion.finish_reason!r}")
         yield flight.finish(completion.finish_reason, self._tokenizer)
 
-    def _load_staged(self) -> None:
+    def _load_staged(self, snapshot: WeightSnapshot) -> None:
+        """Until it is through, nothing is generated."""
+        self._broken = f"version {snapshot.version} broke off while it was loaded; publish again"
         self._staged = None
         _raise_first(self._llm.collective_rpc("specrl_load_staged"))
         self._reset_prefix_cache()
+        self._live = snapshot
+        self._broken = None
 
     def _restore(self) -> None:
         """Puts the live version back after a load broke off, or refuses to generate from now on."""
@@ -183,13 +198,12 @@ class EngineWorker:
             return
         try:
             self.stage_weights(self._live)
-            self._load_staged()
-        except PublishError as error:
+            self._load_staged(self._live)
+        except Exception as error:  # then nothing may be generated, whatever the reason
             self._broken = (
                 f"a publish broke off and version {self._live.version} could not be put back "
-                f"({error}); publish again"
+                f"({_named(error)}); publish again"
             )
-            self._live = None
 
     def _reset_prefix_cache(self) -> None:
         """Cached keys and values are those of the weights that computed them."""
@@ -224,6 +238,21 @@ def sampling_params(sampling: Sampling, max_tokens: int) -> Any:
         detokenize=bool(sampling.stop),
         output_kind=RequestOutputKind.DELTA,
     )
+
+
+@contextmanager
+def _vllm_failures(doing: str) -> Iterator[None]:
+    """vLLM's own exceptions become `EngineError`, which the loop survives by saving its steps."""
+    try:
+        yield
+    except RunError:
+        raise
+    except Exception as error:
+        raise EngineError(f"vLLM failed in {doing}: {_named(error)}") from error
+
+
+def _named(error: Exception) -> str:
+    return str(error) if isinstance(error, RunError) else f"{type(error).__name__}: {error}"
 
 
 def _raise_first(problems: Iterable[str | None]) -> None:

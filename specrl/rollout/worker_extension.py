@@ -12,8 +12,8 @@ import torch
 
 from specrl.errors import PublishError
 from specrl.rollout import patches
-from specrl.rollout.checkpoint import Shapes, read_verified
 from specrl.rollout.reload import reload_model
+from specrl.rollout.snapshot_file import Shapes, read_verified
 
 patches.install()
 
@@ -29,10 +29,12 @@ class WorkerExtension:
         """What speculation would get wrong in this process."""
         return patches.sampling_problem()
 
-    def specrl_stage(self, path: str, checksums: Mapping[str, str], shapes: Shapes) -> str | None:
+    def specrl_stage(
+        self, path: str, checksums: Mapping[str, str], shapes: Shapes, dtype: str
+    ) -> str | None:
         """Verifies a snapshot file and keeps it mapped; the live model is not touched."""
         try:
-            self._specrl_staged = read_verified(Path(path), checksums, shapes)
+            self._specrl_staged = read_verified(Path(path), checksums, shapes, dtype)
         except PublishError as error:
             return str(error)
         return None
@@ -42,7 +44,7 @@ class WorkerExtension:
         tensors, self._specrl_staged = self._specrl_staged, {}
         try:
             uncovered = reload_model(self.model_runner.get_model(), self.vllm_config, tensors)
-        except (RuntimeError, ValueError, KeyError, AssertionError, NotImplementedError) as error:
+        except Exception as error:  # whatever broke it off, the model is half new
             return f"loading failed: {type(error).__name__}: {error}"
         if uncovered:
             return f"{len(uncovered)} parameters were not loaded, among them {uncovered[0]}"

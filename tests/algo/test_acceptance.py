@@ -29,7 +29,28 @@ def test_rollouts_without_drafts_do_not_count_as_zero() -> None:
     idle = SpecStats(0, (), (), num_decode_steps=4, num_tokens=4)
     assert acceptance_length(total([SHORT, idle])) == acceptance_length(SHORT)
     assert acceptance_length(idle) is None
-    assert spec_metrics([idle, None]) == {}
+
+
+def test_a_batch_without_a_draft_still_says_its_tokens_per_step() -> None:
+    idle = SpecStats(0, (0, 0), (0, 0), num_decode_steps=4, num_tokens=4)
+    assert spec_metrics([idle, idle]) == {
+        "spec/tokens_per_step": 1.0,
+        "spec/num_drafts": 0.0,
+        "spec/num_decode_steps": 8.0,
+    }
+
+
+def test_without_speculation_there_are_no_metrics() -> None:
+    assert spec_metrics([None, None]) == {}
+
+
+def test_an_undrafted_rollout_lowers_tokens_per_step_but_not_acceptance() -> None:
+    idle = SpecStats(0, (0, 0, 0), (0, 0, 0), num_decode_steps=4, num_tokens=4)
+    metrics = spec_metrics([SHORT, idle])
+    assert metrics["spec/tokens_per_step"] == (5 + 4) / (2 + 4)
+    assert metrics["spec/num_decode_steps"] == 6
+    assert metrics["spec/acceptance_length"] == spec_metrics([SHORT])["spec/acceptance_length"]
+    assert metrics["spec/num_drafts"] == SHORT.num_drafts
 
 
 def test_tokens_per_step_counts_steps_without_a_draft() -> None:

@@ -17,6 +17,12 @@ NGRAM = {
     "prompt_lookup_min": 1,
     "prompt_lookup_max": 3,
 }
+PROBABILISTIC_DRAFT = {
+    "method": "draft_model",
+    "num_speculative_tokens": 3,
+    "draft_sample_method": "probabilistic",
+}
+GREEDY_DRAFT = PROBABILISTIC_DRAFT | {"draft_sample_method": "greedy"}
 
 
 @dataclass
@@ -35,23 +41,17 @@ class ToyEngine:
 
 def start_toy(
     folder: Path,
-    speculation: Any,
+    speculation: dict[str, Any] | None,
     tied: bool = False,
-    env: dict[str, str] | None = None,
     target: str = "specrl.rollout.worker:EngineWorker",
 ) -> ToyEngine:
     model = toy(seed=0, tied=tied)
     live = snapshot(model, folder / "policy", version=1)
     if tied:
         save_tokenizer(folder / "policy")
-    if speculation == "draft_model":
+    if speculation is not None and speculation["method"] == "draft_model":
         toy(seed=1, hidden=32, layers=1, heads=1).save_pretrained(folder / "draft")
-        speculation = {
-            "method": "draft_model",
-            "model": str(folder / "draft"),
-            "num_speculative_tokens": 3,
-            "draft_sample_method": "probabilistic",
-        }
+        speculation = speculation | {"model": str(folder / "draft")}
     settings = EngineSettings(
         model=str(folder / "policy"),
         max_model_len=MAX_MODEL_LEN,
@@ -65,7 +65,7 @@ def start_toy(
             "kv_cache_memory_bytes": 2**28,
         },
     )
-    env = engine_environment(cores=[]) | {"OMP_NUM_THREADS": "1"} | (env or {})
+    env = engine_environment(cores=[]) | {"OMP_NUM_THREADS": "1"}
     actor = ProcessActor("engine-0", target, (settings,), env)
     engine = VllmEngine([actor], MAX_MODEL_LEN)
     try:

@@ -7,6 +7,7 @@ import pytest
 from rollout_engines import ToyEngine
 from rollout_toys import MAX_MODEL_LEN, VOCAB, worst_logprob_error
 
+from specrl.algo.acceptance import spec_metrics
 from specrl.errors import EngineError
 from specrl.types import GenerationProgress, Prompt, Rollout, Sampling
 
@@ -22,8 +23,9 @@ def prompts_of(lengths: Sequence[int]) -> list[Prompt]:
     ]
 
 
-def check_counts(rollout: Rollout) -> None:
+def check_counts(rollout: Rollout, drafts: bool) -> None:
     """Every step yields its accepted tokens and one more, except a last step that was cut."""
+    assert (rollout.spec is not None) == drafts
     if rollout.spec is None:
         return
     spec = rollout.spec
@@ -50,8 +52,9 @@ def test_logprobs_equal_those_of_an_independent_forward(
         assert rollout.finish_reason == "length"
         assert rollout.versions == (1,)
         assert rollout.latency_s > 0
-        check_counts(rollout)
-    assert any(rollout.spec is not None for rollout in rollouts) == toy_engine.drafts
+        check_counts(rollout, toy_engine.drafts)
+    assert (num_drafts(rollouts) > 0) == toy_engine.drafts
+    assert bool(spec_metrics(rollout.spec for rollout in rollouts)) == toy_engine.drafts
 
 
 def test_responses_near_the_longest_length_are_right_and_never_longer(
@@ -63,7 +66,7 @@ def test_responses_near_the_longest_length_are_right_and_never_longer(
     for rollout in rollouts:
         assert len(rollout.prompt.token_ids) + len(rollout.token_ids) == MAX_MODEL_LEN
         assert rollout.finish_reason == "length"
-        check_counts(rollout)
+        check_counts(rollout, toy_engine.drafts)
 
 
 def test_a_prompt_with_one_uncached_token_starts_from_the_right_distribution(
@@ -76,7 +79,7 @@ def test_a_prompt_with_one_uncached_token_starts_from_the_right_distribution(
         assert worst_logprob_error(toy_engine.model, rollouts) < TOLERANCE
         for rollout in rollouts:
             assert rollout.spec is None or rollout.spec.num_drafts < rollout.spec.num_decode_steps
-            check_counts(rollout)
+            check_counts(rollout, toy_engine.drafts)
 
 
 def test_a_stop_token_ends_the_response_even_inside_an_accepted_run(toy_engine: ToyEngine) -> None:
@@ -89,9 +92,13 @@ def test_a_stop_token_ends_the_response_even_inside_an_accepted_run(toy_engine: 
     for rollout in rollouts:
         assert stop not in rollout.token_ids[:-1]
         assert (rollout.token_ids[-1] == stop) == (rollout in stopped)
-        check_counts(rollout)
+        check_counts(rollout, toy_engine.drafts)
     cut = [r for r in stopped if r.spec is not None and surplus_tokens(r) == 1]
     assert bool(cut) == toy_engine.drafts
+
+
+def num_drafts(rollouts: Sequence[Rollout]) -> int:
+    return sum(rollout.spec.num_drafts for rollout in rollouts if rollout.spec is not None)
 
 
 def surplus_tokens(rollout: Rollout) -> int:
@@ -108,13 +115,13 @@ def test_a_stop_string_ends_the_response_at_the_token_that_completes_it(
     assert worst_logprob_error(tied_engine.model, rollouts) < TOLERANCE
     stopped = [rollout for rollout in rollouts if rollout.finish_reason == "stop"]
     assert len(stopped) > 10
-    assert sum(rollout.spec is not None for rollout in stopped) > 5
+    assert num_drafts(stopped) > 5
     for rollout in rollouts:
         letters = "".join("abcdefgh"[token] for token in rollout.token_ids)
         assert ("cd" in letters) == (rollout in stopped)
         assert "cd" not in letters[:-1]
         assert rollout.text == letters.removesuffix("cd")
-        check_counts(rollout)
+        check_counts(rollout, tied_engine.drafts)
 
 
 def test_a_prompt_without_room_is_refused_before_anything_runs(toy_engine: ToyEngine) -> None:

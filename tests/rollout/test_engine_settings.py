@@ -1,11 +1,12 @@
 """What an engine process is started with."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from specrl.config.rollout import RolloutConfig
-from specrl.errors import EngineError
+from specrl.errors import EngineError, UserError
 from specrl.rollout.environment import engine_environment, split_cores
 from specrl.rollout.limits import room_tokens
 from specrl.rollout.settings import EngineSettings, replica_settings
@@ -34,6 +35,26 @@ def test_engine_args_win_over_defaults_but_not_over_the_contract() -> None:
     assert arguments["max_num_seqs"] == 7
     assert arguments["worker_extension_cls"].startswith("specrl.rollout.")
     assert arguments["kv_cache_memory_bytes"] <= 2 * 1024**3
+
+
+def test_what_the_contract_needs_cannot_be_given_as_an_engine_argument() -> None:
+    contract = engine_arguments(EngineSettings(model="m", max_model_len=64), on_cpu=False)
+    assert len(contract) > 5
+    for name in contract:
+        with pytest.raises(UserError, match=rf"rollout\.engine_args\.{name} is set by specrl"):
+            RolloutConfig(name="vllm", engine_args={name: 1})
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"stop": ["\n", ""]}, r"rollout\.stop=.* has an empty string"),
+        ({"stop_token_ids": [3, -1]}, r"rollout\.stop_token_ids=-1 .* at least 0"),
+    ],
+)
+def test_a_stop_that_ends_nothing_is_refused(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        RolloutConfig(name="vllm", **wrong)
 
 
 def test_a_gpu_engine_keeps_vllms_own_defaults() -> None:

@@ -7,15 +7,18 @@ compared with the engine's samples (Pearson's chi-square, bins merged to an expe
 import itertools
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from rollout_engines import NGRAM, ToyEngine, start_toy
+from rollout_engines import NGRAM, PROBABILISTIC_DRAFT, ToyEngine, start_toy
 from rollout_toys import VOCAB, constrained_logprobs, toy
 from scipy.stats import chi2
 
-from specrl.rollout.patches import UNPATCHED
+from specrl.rollout import patches
+from specrl.rollout.settings import EngineSettings
+from specrl.rollout.worker import EngineWorker
 from specrl.types import Prompt, Sampling
 
 pytestmark = pytest.mark.slow
@@ -35,11 +38,27 @@ def test_samples_follow_the_policys_distribution(
     assert (accepted > SAMPLES // 20) == toy_engine.drafts
 
 
-@pytest.mark.parametrize("drafter", ["ngram", "draft_model"])
+def test_greedy_drafts_keep_the_policys_distribution_too(tied_engine: ToyEngine) -> None:
+    p_value, accepted = p_value_of(tied_engine, temperature=0.7, top_p=0.9)
+    assert p_value > 1e-4
+    assert accepted > SAMPLES // 20
+
+
+class StockWorker(EngineWorker):
+    """An engine on vLLM's CPU build as it comes, which does not refuse to speculate."""
+
+    def __init__(self, settings: EngineSettings) -> None:
+        patches.install = lambda: None
+        super().__init__(settings)
+
+    def _refuse_wrong_sampling(self) -> None: ...
+
+
+@pytest.mark.parametrize("speculation", [NGRAM, PROBABILISTIC_DRAFT], ids=["ngram", "draft_model"])
 def test_the_stock_cpu_build_samples_wrongly_and_still_needs_the_patch(
-    tmp_path: Path, drafter: str
+    tmp_path: Path, speculation: dict[str, Any]
 ) -> None:
-    stock = start_toy(tmp_path, NGRAM if drafter == "ngram" else drafter, env={UNPATCHED: "1"})
+    stock = start_toy(tmp_path, speculation, target=f"{__name__}:StockWorker")
     try:
         p_value, _ = p_value_of(stock, temperature=0.7, top_p=1.0)
     finally:

@@ -109,6 +109,10 @@ DAMAGES = {
         rewritten(lambda t: t.update({NORM: torch.ones(65)})),
         r"norm.weight has shape \(65,\), the engine's is \(64,\)",
     ),
+    "wrong dtype": (
+        rewritten(lambda t: t.update({NORM: t[NORM].half()})),
+        "norm.weight has dtype float16, the engine's is float32; publish in rollout.dtype",
+    ),
     "missing checksum": (without_a_checksum, "checksum list lacks 1 tensors"),
 }
 
@@ -127,48 +131,47 @@ def test_a_damaged_snapshot_is_refused_and_the_old_version_stays_right(
     assert worst_logprob_error(tied_engine.model, rollouts) < TOLERANCE
 
 
-class BreakingWorker(EngineWorker):
-    """An engine whose next load breaks off halfway."""
-
-    def break_next_load(self) -> None:
-        executor = self._engine.engine_core.engine_core.model_executor
-        model = executor.driver_worker.worker.model_runner.get_model()
-        load = type(model).load_weights
-
-        def load_half(weights: Any) -> Any:
-            del model.load_weights
-            items = list(weights)
-            load(model, iter(items[: len(items) // 2]))
-            raise RuntimeError("the other half is lost")
-
-        model.load_weights = load_half
+@pytest.mark.parametrize("error", [RuntimeError, MemoryError, TypeError])
+def test_a_load_that_breaks_off_puts_the_old_weights_back(
+    tied_engine: ToyEngine, tmp_path: Path, error: type[Exception]
+) -> None:
+    tied_engine.actor.call("break_next_load", error("the other half is lost"))
+    with pytest.raises(PublishError, match=f"{error.__name__}: the other half is lost"):
+        tied_engine.publish(toy(seed=11, tied=True), 6, tmp_path / "new")
+    rollouts = sampled(tied_engine)
+    assert {rollout.versions for rollout in rollouts} == {(1,)}
+    assert worst_logprob_error(tied_engine.model, rollouts) < TOLERANCE
 
 
-def test_a_load_that_breaks_off_puts_the_old_weights_back(tmp_path: Path) -> None:
-    target = f"{__name__}:BreakingWorker"
-    started = start_toy(tmp_path, NGRAM, tied=True, target=target)
-    try:
-        old = snapshot(started.model, tmp_path / "old", version=5)
-        started.engine.load_weights(old)
-        started.actor.call("break_next_load")
-        with pytest.raises(PublishError, match="the other half is lost"):
-            started.publish(toy(seed=11, tied=True), 6, tmp_path / "new")
-        rollouts = sampled(started)
-        assert {rollout.versions for rollout in rollouts} == {(5,)}
-        assert worst_logprob_error(started.model, rollouts) < TOLERANCE
+def test_an_engine_that_cannot_go_back_refuses_until_the_next_publish(
+    tied_engine: ToyEngine, tmp_path: Path
+) -> None:
+    tied_engine.publish(tied_engine.model, 5, tmp_path / "old")
+    shutil.rmtree(tmp_path / "old")
+    tied_engine.actor.call("break_next_load", RuntimeError("the other half is lost"))
+    with pytest.raises(PublishError, match="the other half is lost"):
+        tied_engine.publish(toy(seed=11, tied=True), 6, tmp_path / "new")
+    assert tied_engine.actor.call("version") is None
+    with pytest.raises(EngineError, match="publish again"):
+        sampled(tied_engine)
+    with pytest.raises(EngineError, match="version 5 could not be put back"):
+        tied_engine.actor.call("add", [], Sampling())
 
-        shutil.rmtree(tmp_path / "old")
-        started.actor.call("break_next_load")
-        with pytest.raises(PublishError):
-            started.publish(toy(seed=11, tied=True), 6, tmp_path / "new")
-        with pytest.raises(EngineError, match="publish again"):
-            sampled(started)
+    model = toy(seed=12, tied=True)
+    tied_engine.publish(model, 7, tmp_path / "newer")
+    assert worst_logprob_error(model, sampled(tied_engine)) < TOLERANCE
+    back = tied_engine.folder / "back"
+    tied_engine.publish(tied_engine.model, 1, back)
 
-        model = toy(seed=12, tied=True)
-        started.publish(model, 7, tmp_path / "newer")
-        assert worst_logprob_error(model, sampled(started)) < TOLERANCE
-    finally:
-        started.actor.kill()
+
+def test_a_failure_inside_vllm_is_an_engine_error_and_the_engine_stays_usable(
+    tied_engine: ToyEngine,
+) -> None:
+    for call in ("step", "add_request"):
+        tied_engine.actor.call("break_next", call, KeyError("block 7"))
+        with pytest.raises(EngineError, match=r"vLLM failed in .*KeyError: 'block 7'"):
+            sampled(tied_engine)
+    assert worst_logprob_error(tied_engine.model, sampled(tied_engine)) < TOLERANCE
 
 
 class UnpatchableWorker(EngineWorker):

@@ -26,22 +26,23 @@ def test_counts_per_position_add_up_over_steps() -> None:
 def test_a_cut_last_step_counts_up_to_the_last_token_kept(num_tokens: int, last: int) -> None:
     # Prefill token, a rejected draft (1 token), then all of 3 drafts accepted (4 tokens).
     stats = spec_stats([3, 3], [0, 3], num_decode_steps=3, num_tokens=num_tokens, k=3)
-    assert stats is not None
     assert stats.num_accepted_tokens == tuple(int(last > i) for i in range(3))
     assert stats.num_draft_tokens == tuple(1 + (last > i) for i in range(3))
 
 
 def test_only_the_last_step_is_cut() -> None:
     stats = spec_stats([2, 2], [2, 2], num_decode_steps=3, num_tokens=5, k=2)
-    assert stats is not None
     assert (stats.num_draft_tokens, stats.num_accepted_tokens) == ((2, 1), (2, 1))
 
 
-def test_a_response_without_a_draft_has_no_counts() -> None:
-    assert spec_stats([], [], num_decode_steps=4, num_tokens=4, k=3) is None
-    assert spec_stats([0, 0], [0, 0], num_decode_steps=4, num_tokens=4, k=3) is None
+@pytest.mark.parametrize("verified", [[], [0, 0]])
+def test_a_response_without_a_draft_counts_its_steps(verified: list[int]) -> None:
+    stats = spec_stats(verified, verified, num_decode_steps=4, num_tokens=4, k=3)
+    assert stats == SpecStats(0, (0, 0, 0), (0, 0, 0), num_decode_steps=4, num_tokens=4)
 
 
 def test_more_tokens_than_steps_can_yield_are_our_own_bug() -> None:
     with pytest.raises(AssertionError, match="7 tokens from 3 steps"):
         spec_stats([3, 3], [0, 3], num_decode_steps=3, num_tokens=7, k=3)
+    with pytest.raises(AssertionError, match="3 tokens from 4 steps without a draft"):
+        spec_stats([], [], num_decode_steps=4, num_tokens=3, k=3)

@@ -216,3 +216,15 @@ def test_closing_survives_a_dead_replica() -> None:
     workers[0].fail["close"] = [ActorDied("a is gone")]
     engine_on(workers).close()
     assert workers[1].calls[-1] == "close"
+
+
+def test_a_closed_engine_closes_again_and_does_nothing_else() -> None:
+    worker = FakeWorker("a")
+    engine = engine_on([worker])
+    engine.close()
+    engine.close()
+    assert worker.calls.count("close") == 1
+    with pytest.raises(EngineError, match="no weights are live"):
+        engine.generate(prompts(1), 2, SAMPLING)
+    with pytest.raises(PublishError, match="engine closed"):
+        engine.load_weights(snapshot(2))

@@ -1,4 +1,4 @@
-"""top_k and top_p on a step without draft rows.
+"""top_k on a step without draft rows.
 
 A prefill step reaches the rejection sampler with no draft row, and the CPU build's `k.max()` of an
 empty tensor ends the engine.
@@ -36,9 +36,11 @@ def problem() -> str | None:
         apply = getattr(module, "apply_top_k_top_p", None)
         if apply is None:
             return f"vLLM's {module.__name__}.apply_top_k_top_p is gone"
-        none_TV = torch.empty(0, 4)
+        none_TV, none_T = torch.empty(0, 4), torch.empty(0)
         try:
-            apply(none_TV, torch.empty(0, dtype=torch.int32), torch.empty(0))
+            apply(none_TV, none_T.int(), None)
+            apply(none_TV, none_T.int(), none_T)
+            apply(none_TV, None, none_T)
         except RuntimeError as error:
             return f"vLLM fails on a step without draft rows: {error}"
     return None

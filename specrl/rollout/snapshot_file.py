@@ -33,11 +33,13 @@ def expected_shapes(model_folder: Path) -> dict[str, tuple[int, ...]]:
 
 
 def read_verified(
-    path: Path, checksums: Mapping[str, str], shapes: Shapes
+    path: Path, checksums: Mapping[str, str], shapes: Shapes, dtype: str
 ) -> dict[str, torch.Tensor]:
-    """The tensors of the file, memory-mapped, after names, shapes and checksums were found right.
+    """The tensors of the file, memory-mapped, after all of them were found right.
 
-    Raises `PublishError` naming the first tensor that is missing, unexpected, misshapen or corrupt.
+    `dtype` is the engine's, by torch's name ("bfloat16"): a silent cast would serve other weights
+    than the checksums say. Raises `PublishError` naming the first tensor that is missing,
+    unexpected, corrupt or of another shape or dtype.
     """
     _same_names("checksum list", set(checksums), set(shapes))
     try:
@@ -47,13 +49,9 @@ def read_verified(
     except (SafetensorError, OSError) as error:
         raise PublishError(f"{path} is no complete safetensors file: {error}") from error
     for name, tensor in tensors.items():
-        if tuple(tensor.shape) != shapes[name]:
-            raise PublishError(
-                f"{path}: {name} has shape {tuple(tensor.shape)}, the engine's is {shapes[name]}"
-            )
-        digest = tensor_checksum(tensor)
-        if digest != checksums[name]:
-            raise PublishError(f"{path}: {name} has checksum {digest}, not {checksums[name]}")
+        problem = _problem(tensor, shapes[name], dtype, checksums[name])
+        if problem is not None:
+            raise PublishError(f"{path}: {name} has {problem}")
     return tensors
 
 
@@ -61,6 +59,16 @@ def tensor_checksum(tensor: torch.Tensor) -> str:
     """xxh3-64 hex digest of the tensor's bytes."""
     flat = tensor.contiguous().reshape(-1).view(torch.uint8)
     return xxhash.xxh3_64_hexdigest(flat.numpy().data)
+
+
+def _problem(tensor: torch.Tensor, shape: tuple[int, ...], dtype: str, checksum: str) -> str | None:
+    if tuple(tensor.shape) != shape:
+        return f"shape {tuple(tensor.shape)}, the engine's is {shape}"
+    given = str(tensor.dtype).removeprefix("torch.")
+    if given != dtype:
+        return f"dtype {given}, the engine's is {dtype}; publish in rollout.dtype"
+    digest = tensor_checksum(tensor)
+    return None if digest == checksum else f"checksum {digest}, not {checksum}"
 
 
 def _same_names(where: str, given: set[str], expected: set[str]) -> None:
