@@ -24,8 +24,8 @@ def hub_snapshot(
 ) -> Path:
     """Local folder with the repository's files that match `patterns`, downloaded where needed.
 
-    What is in the local hub cache is used when the hub cannot be reached. `fix` says what the user can do instead; it ends the
-    `UserError` raised when the files are neither there nor to be had.
+    What is in the local hub cache is used when the hub cannot be reached. `fix` says what the user
+    can do instead; it ends the `UserError` raised when the files are neither there nor to be had.
     """
     import huggingface_hub
     from huggingface_hub.errors import LocalEntryNotFoundError
