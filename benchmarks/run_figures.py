@@ -60,7 +60,7 @@ def _curve(records: Sequence[StepRecord]) -> list[dict[str, float]]:
 
 
 def _median(steps: Sequence[Any], name: str) -> float:
-    return round(statistics.median(step[name] for step in steps), 3)
+    return round(float(statistics.median(step[name] for step in steps)), 3)
 
 
 if __name__ == "__main__":

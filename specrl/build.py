@@ -9,6 +9,7 @@ from pathlib import Path
 from specrl.checkpoint import CheckpointStore, RunState
 from specrl.cluster.local_ray import LocalRay
 from specrl.config.drafter import DraftModelConfig, NgramConfig, NoDrafterConfig
+from specrl.config.signature import signature
 from specrl.config.task import ArithmeticConfig, DapoMathConfig, Gsm8kConfig, TaskConfig
 from specrl.config.tracking import MlflowConfig
 from specrl.config.train import TrainConfig
@@ -62,10 +63,15 @@ def _run(config: TrainConfig, run_folder: Path, overrides: Sequence[str]) -> Non
     warn = _warning(console)
     checkpoints = CheckpointStore(run_folder / "checkpoints", config.checkpoint.keep, warn=warn)
     found = None if config.rerun else checkpoints.newest()
-    state, checkpoint = found or (RunState(), None)
+    state, checkpoint = found or (RunState(config=signature(config)), None)
+    if state.config != signature(config):
+        raise UserError(
+            f"{checkpoint} belongs to another config (signature {state.config}, this one is "
+            f"{signature(config)}); remove it, or use rerun=true"
+        )
     info = read_info(run_folder)
     if state.step >= config.steps and info is not None and info.status == "finished":
-        console.note(f"{run_folder}: all {config.steps} steps are done; rerun=true starts again")
+        console.note(f"{run_folder}: {state.step} steps are done already; rerun=true starts again")
         return
     model = prepare_model(config.model, lambda folder: check_layout(folder, config.learner))
     drafter = build_drafter(config, model)
@@ -122,9 +128,9 @@ def build_cluster(config: TrainConfig, run_folder: Path) -> LocalRay:
 def build_engine_and_learner(
     config: TrainConfig, model: Path, drafter: Drafter, cluster: Cluster, stack: ExitStack
 ) -> tuple[RolloutEngine, Learner]:
-    """Both start at once, each in its own processes; `stack` closes them."""
+    """Both start at once, each in its own processes; `stack` closes the engine."""
     engine_actors = spawn_engines(config, model, drafter, cluster)
-    learner = stack.enter_context(closing(build_learner(config, model, cluster)))
+    learner = build_learner(config, model, cluster)
     engine = VllmEngine(engine_actors, config.model.max_model_len)
     engine.wait_ready()
     return stack.enter_context(closing(engine)), learner

@@ -19,11 +19,15 @@ _CHUNK_BYTES = 1 << 24
 
 @dataclass(frozen=True)
 class RunState:
-    """Where a run stands: `step` RL steps done, `cursor` training prompts drawn."""
+    """Where a run stands: `step` RL steps done, `cursor` training prompts drawn.
+
+    `config` is the signature of the config that the run follows.
+    """
 
     step: int = 0
     cursor: int = 0
     run_id: str | None = None
+    config: str | None = None
 
 
 class CheckpointStore:
@@ -108,8 +112,10 @@ def _staging(folder: Path, name: str) -> Iterator[Path]:
 def _fault(folder: Path) -> str | None:
     try:
         manifest = json.loads((folder / MANIFEST).read_text())
-    except (OSError, json.JSONDecodeError) as error:
+    except (OSError, ValueError) as error:
         return f"{MANIFEST}: {error}"
+    if not isinstance(manifest, dict) or STATE not in manifest:
+        return f"{MANIFEST} does not list {STATE}"
     for name, expected in manifest.items():
         path = folder / name
         if not path.is_file():

@@ -163,9 +163,6 @@ class FakeLearner:
     def load(self, folder: Path) -> None:
         self.weight = json.loads((folder / "learner.json").read_text())
 
-    def close(self) -> None:
-        self.events.append("learner closed")
-
 
 @dataclass
 class FakeTelemetry:

@@ -3,11 +3,13 @@
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 
 ANNOUNCEMENT = "finishing the step in hand, then saving; once more stops at once"
+SAME_KEY_PRESS_S = 0.5  # a held key, or a launcher that passes on what the terminal sent too
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -29,9 +31,15 @@ def interruption() -> Iterator[Interruption]:
         yield state
         return
 
+    first_s = 0.0
+
     def handle(number: int, _frame: FrameType | None) -> None:
-        if state.requested:
+        nonlocal first_s
+        if state.requested and time.monotonic() - first_s > SAME_KEY_PRESS_S:
             raise KeyboardInterrupt
+        if state.requested:
+            return
+        first_s = time.monotonic()
         state.requested = signal.Signals(number).name
         with suppress(OSError):
             os.write(2, f"\n{state.requested}: {ANNOUNCEMENT}\n".encode())

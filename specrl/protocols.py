@@ -95,8 +95,6 @@ class Learner(Protocol):
 
     def load(self, folder: Path) -> None: ...
 
-    def close(self) -> None: ...
-
 
 class Drafter(Protocol):
     """What the engine drafts with."""

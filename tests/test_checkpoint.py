@@ -38,7 +38,7 @@ def test_only_the_newest_n_are_kept(tmp_path: Path) -> None:
     assert sorted(p.name for p in tmp_path.iterdir()) == ["step-000003", "step-000010"]
 
 
-@pytest.mark.parametrize("damage", ["truncate", "flip", "remove", "manifest"])
+@pytest.mark.parametrize("damage", ["truncate", "flip", "remove", "manifest", "list", "empty"])
 def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(
     tmp_path: Path, damage: str
 ) -> None:
@@ -53,7 +53,8 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(
     elif damage == "remove":
         victim.unlink()
     else:
-        (tmp_path / "step-000002" / "manifest.json").write_text("{")
+        text = {"manifest": "{", "list": "[]", "empty": "{}"}[damage]
+        (tmp_path / "step-000002" / "manifest.json").write_text(text)
     found = store.newest()
     assert found is not None
     assert found[0].step == 1

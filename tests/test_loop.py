@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from specrl.errors import (
 )
 from specrl.evaluate import EvaluationPlan
 from specrl.fakes import Events, FakeEngine, FakeLearner, FakeTask, FakeTelemetry, Faults
+from specrl.interruption import SAME_KEY_PRESS_S
 from specrl.loop import Parts, Plan, train, train_step
 from specrl.types import Sampling
 from specrl.weight_sync.shared_memory import SharedMemorySync
@@ -139,12 +141,24 @@ def test_a_second_signal_stops_at_once(tmp_path: Path) -> None:
 
     def twice() -> None:
         os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(1.01 * SAME_KEY_PRESS_S)
         os.kill(os.getpid(), signal.SIGINT)
 
     interrupt_during_rewards(parts, twice)
     with pytest.raises(KeyboardInterrupt):
         train(parts, make_plan(), RunState())
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_held_key_counts_once(tmp_path: Path) -> None:
+    parts, _ = make_parts(tmp_path)
+
+    def held() -> None:
+        for _ in range(5):
+            os.kill(os.getpid(), signal.SIGINT)
+
+    interrupt_during_rewards(parts, held)
+    assert train(parts, make_plan(steps=50), RunState()).step == 1
 
 
 def interrupt_during_rewards(parts: Parts, action: Callable[[], None]) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 from specrl.errors import ActorDied, RunError, UserError
 from specrl.types import Placement
 
+EXIT_S = 5.0  # how long processes may take to end by themselves
 _OBJECT_STORE_BYTES = 256 * 1024 * 1024
 
 
@@ -53,6 +54,9 @@ class LocalRay:
         return actor
 
     def close(self) -> None:
+        if self._actors:
+            goodbyes = [actor.ask_to_exit() for actor in self._actors]
+            self._ray.wait(goodbyes, num_returns=len(goodbyes), timeout=EXIT_S)
         for actor in self._actors:
             actor.kill()
         self._actors.clear()
@@ -73,6 +77,13 @@ class RayActor:
 
     def kill(self) -> None:
         self._ray.kill(self._handle, no_restart=True)
+
+    def ask_to_exit(self) -> Any:
+        """Lets the process end by itself, which removes what its libraries left in shared memory.
+
+        The reference returned is ready once it has.
+        """
+        return self._handle.__ray_terminate__.remote()
 
     def fetch(self, reference: Any) -> Any:
         """The value behind `reference`; the method's own error, or `ActorDied`."""

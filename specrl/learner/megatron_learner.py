@@ -77,11 +77,6 @@ class MegatronLearner:
         """See `protocols.Learner`."""
         self._on_all("load", folder)
 
-    def close(self) -> None:
-        """Ends the learner processes."""
-        for actor in self._actors:
-            actor.kill()
-
     def _on_all(self, method: str, *args: Any) -> list[Any]:
         return _results([actor.submit(method, *args) for actor in self._actors])
 

@@ -25,6 +25,20 @@ def check_folder(folder: Path, config: ModelConfig) -> None:
             f"model.path={config.path}: {folder} has no {missing}; give a complete Hugging Face "
             "folder (config.json, tokenizer files and safetensors weights)"
         )
+    check_weights(folder)
+
+
+def check_weights(folder: Path) -> None:
+    """Raises `UserError` naming a safetensors file that is cut off or no such file."""
+    from safetensors import SafetensorError, safe_open
+
+    for path in sorted(folder.glob("*.safetensors")):
+        try:
+            with safe_open(path, framework="np"):
+                pass
+        except (SafetensorError, OSError) as error:
+            reason = str(error).splitlines()[0]
+            raise UserError(f"{path} is damaged ({reason}); fetch or save it again") from None
 
 
 def check_config(folder: Path, config: ModelConfig) -> None:

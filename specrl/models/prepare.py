@@ -7,7 +7,7 @@ from specrl.config.drafter import DraftModelConfig
 from specrl.config.model import ModelConfig
 from specrl.errors import UserError
 from specrl.hub import hub_snapshot, looks_local
-from specrl.models.architecture import check_config, check_folder
+from specrl.models.architecture import check_config, check_folder, check_weights
 from specrl.models.tiny import tiny_folder
 from specrl.models.wheel import wheel_folder
 
@@ -42,8 +42,13 @@ def prepare_model(config: ModelConfig, check: FolderCheck = lambda _: None) -> P
 
 
 def prepare_draft(config: DraftModelConfig) -> Path:
-    """Local Hugging Face folder of a draft model. Raises `UserError` when it is not to be had."""
-    return local_folder("drafter", config.model, config.revision, path_key="model")
+    """Local Hugging Face folder of a draft model.
+
+    Raises `UserError` when it is not to be had or damaged.
+    """
+    folder = local_folder("drafter", config.model, config.revision, path_key="model")
+    check_weights(folder)
+    return folder
 
 
 def local_folder(

@@ -7,10 +7,19 @@ from specrl.errors import UserError
 
 
 def load_tokenizer(folder: Path) -> Any:
-    """The tokenizer of a local model folder; never asks the hub."""
+    """The tokenizer of a local model folder; never asks the hub.
+
+    Raises `UserError` when its files cannot be read.
+    """
     from transformers import AutoTokenizer
 
-    return AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    try:
+        return AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    except Exception as error:  # tokenizers raises bare Exceptions for damaged files
+        reason = (str(error) or type(error).__name__).splitlines()[0][:160]
+        raise UserError(
+            f"the tokenizer in {folder} cannot be read ({reason}); restore it"
+        ) from error
 
 
 class PromptFormat:

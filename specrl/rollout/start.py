@@ -3,7 +3,7 @@
 import os
 from typing import Any
 
-from specrl.errors import EngineError
+from specrl.errors import EngineError, UserError
 from specrl.rollout.environment import REQUIRED, REQUIRED_ON_CPU
 from specrl.rollout.settings import EngineSettings
 
@@ -25,7 +25,15 @@ def start_vllm(settings: EngineSettings) -> Any:
 
     try:
         return LLM(**arguments)
-    except (RuntimeError, ValueError, TypeError, OSError) as error:
+    except TypeError as error:
+        unknown = [name for name in settings.engine_args if f"'{name}'" in str(error)]
+        if not unknown:
+            raise EngineError(f"vLLM does not start on {settings.model}: {error}") from error
+        raise UserError(
+            f"rollout.engine_args.{unknown[0]} is no engine argument of vLLM; remove it or see "
+            "vLLM's EngineArgs for its name"
+        ) from error
+    except (RuntimeError, ValueError, OSError) as error:
         raise EngineError(f"vLLM does not start on {settings.model}: {error}") from error
 
 

@@ -107,9 +107,9 @@ def read_from(path: Path, offset: int) -> tuple[list[StepRecord], int]:
 class JsonlSink(Sink):
     """Writes metrics.jsonl, flushed at every step, and run.json.
 
-    `resume_step` None starts afresh: an earlier metrics.jsonl is kept as metrics.jsonl.old and the
-    run gets a new key. A number goes on after that step under the same key: later lines, which the
-    resumed run writes again, are dropped.
+    `resume_step` None starts afresh and the run gets a new key. A number goes on after that step
+    under the same key: later lines, which the resumed run writes again, are dropped. -1 goes on
+    before the first step. Where no step is kept, the earlier file stays as metrics.jsonl.old.
     """
 
     def __init__(
@@ -134,10 +134,11 @@ class JsonlSink(Sink):
     def start(self) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
         path = self._folder / METRICS_FILE
+        from_the_start = self._resume_step is None or self._resume_step < 0
+        if from_the_start and path.exists() and path.stat().st_size:
+            os.replace(path, path.with_name(METRICS_FILE + ".old"))
         if self._resume_step is not None:
             _keep_until(path, self._resume_step)
-        elif path.exists():
-            os.replace(path, path.with_name(METRICS_FILE + ".old"))
         self._save(self._describe(read_info(self._folder)))
         self._file = path.open("a", encoding="utf-8")
 

@@ -61,6 +61,7 @@ class MlflowSink(Sink):
         self._offset = 0
         self._status = ""
         self._warned = False
+        self._reason = ""
         self._complete = False
         self._wake = threading.Event()
         self._closing = threading.Event()
@@ -83,8 +84,9 @@ class MlflowSink(Sink):
         self._wake.set()
         self._thread.join(self._config.timeout_s)
         if not self._complete:
+            reason = f" ({self._reason})" if self._reason else ""
             self._warn(
-                f"MLflow at {self._uri} lacks the end of this run; "
+                f"MLflow at {self._uri} lacks the end of this run{reason}; "
                 f"once it answers: specrl-replay {self._folder}"
             )
 
@@ -132,10 +134,11 @@ class MlflowSink(Sink):
 
     def _report(self, error: Exception) -> None:
         logger.debug("MLflow at %s failed", self._uri, exc_info=error)
+        reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
+        self._reason = reason
         if self._warned:
             return
         self._warned = True
-        reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
         self._warn(
             f"MLflow at {self._uri} failed ({reason}); training goes on, every step is in "
             f"{self._folder / METRICS_FILE}"

@@ -114,9 +114,3 @@ def test_a_dead_rank_is_named_although_another_rank_fails_first():
     ranks[0].logprobs, ranks[1].logprobs = fails_first, dies
     with pytest.raises(ActorDied, match="r1 died"):
         learner.logprobs([rollout([1]), rollout([2])])
-
-
-def test_close_kills_every_rank():
-    ranks = [FakeRank("r0"), FakeRank("r1")]
-    learner_of(ranks).close()
-    assert all(rank.killed for rank in ranks)
