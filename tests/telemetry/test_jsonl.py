@@ -113,6 +113,15 @@ def test_a_follower_gets_each_complete_line_once(tmp_path):
     assert ([r.step for r in first], torn, [r.step for r in second]) == ([1, 2], [], [1])
 
 
+def test_going_on_from_before_the_first_step_keeps_the_old_lines_aside(tmp_path):
+    run_killed_after(tmp_path, 3)
+    key = read_run(tmp_path).info.key
+    started(tmp_path, resume_step=-1)
+    assert steps_of(tmp_path) == []
+    assert read_run(tmp_path).info.key == key
+    assert len((tmp_path / "metrics.jsonl.old").read_text().splitlines()) == 3
+
+
 def test_a_folder_without_a_run_is_named(tmp_path):
     with pytest.raises(UserError, match=r"run\.json nor metrics\.jsonl"):
         read_run(tmp_path)
