@@ -49,7 +49,7 @@ def hub_snapshot(
         where = "" if revision is None else f" at revision {revision}"
         raise UserError(
             f"{repo_id}{where}: {refused or 'the download failed'}, and it is not in the local "
-            f"hub cache; {fix}"
+            f"hub cache; {fix}; a local folder is written ./{repo_id}"
         ) from None
     except Exception as error:  # the HTTP library behind the hub client differs by version
         raise UserError(f"{repo_id}: download failed ({_short(error)}); {fix}") from None

@@ -21,6 +21,15 @@ def overrides_last(argv: Sequence[str]) -> tuple[list[str], list[str]]:
     return flags, overrides
 
 
+def check_flags(flags: Sequence[str], overrides: Sequence[str]) -> None:
+    """Raises `UserError` for a flag that only means something beside another one."""
+    args = get_args_parser().parse_args([*flags, *overrides])
+    if args.package and not args.cfg:
+        raise UserError(
+            f"--package {args.package} goes with --cfg; write --cfg job --package {args.package}"
+        )
+
+
 def wants_help(argv: Sequence[str]) -> bool:
     """Whether the page for a person is asked for (Hydra's own is --hydra-help)."""
     return "--help" in argv or "-h" in argv

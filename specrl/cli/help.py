@@ -4,7 +4,7 @@ import textwrap
 from collections.abc import Sequence
 
 from specrl.config import mistakes, tree
-from specrl.config.knobs import Knob, choice_knobs, run_knobs
+from specrl.config.knobs import Knob, all_knobs, choice_knobs, run_knobs
 from specrl.errors import UserError
 
 WIDTH = 100
@@ -17,6 +17,7 @@ speculative decoding does to it: stage times, acceptance, speedup and what bound
   specrl [GROUP=CHOICE | KNOB=VALUE]...        one run
   specrl -m GROUP=A,B KNOB=1,2                 a sweep: every combination, one run each
   specrl GROUP=CHOICE --help                   every knob of a choice: type, default, meaning
+  specrl KNOB --help                           one knob
   specrl [...] --cfg job                       the composed config, nothing runs
 
 Start here:
@@ -75,8 +76,9 @@ def page() -> str:
 
 
 def choices_page(words: Sequence[str]) -> str:
-    """Every knob of the choices named, "drafter=ngram" or "drafter" for its default."""
-    return "\n\n".join(_choice(word) for word in words)
+    """The knobs of what is named: "drafter=ngram", "drafter" (its default), "drafter.k"."""
+    plain = [word.lstrip("+~") for word in words]
+    return "\n\n".join(_entry(word, plain) for word in plain)
 
 
 def _group(group: str) -> str:
@@ -92,10 +94,21 @@ def _run_section() -> str:
     return "\n".join(["Knobs of the run itself", *(_knob(knob) for knob in run_knobs())])
 
 
-def _choice(word: str) -> str:
-    group, _, name = word.partition("=")
-    if group not in tree.groups():
+def _entry(word: str, words: Sequence[str]) -> str:
+    """A knob of several choices is shown as the one among the words, or the default, has it."""
+    key, _, name = word.partition("=")
+    if key in tree.groups():
+        return _choice(key, name)
+    knobs = [knob for knob in all_knobs() if f"{knob.key}.".startswith(f"{key}.")]
+    if not key or not knobs:
         raise UserError(mistakes.unknown_key(*word.split("=", 1)))
+    usual = [f"{group}={choice}" for group, choice in tree.defaults().items()]
+    having = {knob.choice for knob in knobs}
+    choice = next((c for c in (*words, *usual) if c in having), knobs[0].choice)
+    return "\n".join([f"{choice or 'run'}:", *(_knob(k) for k in knobs if k.choice == choice)])
+
+
+def _choice(group: str, name: str) -> str:
     if not name:
         name = tree.defaults()[group] or ""
     if not name:

@@ -13,8 +13,8 @@ from omegaconf import DictConfig
 
 from specrl import __version__
 from specrl.cli import help as help_pages
-from specrl.cli.arguments import overrides_last, wants_help
-from specrl.cli.sweep import CONFIG_NAME, Point, checked_points
+from specrl.cli.arguments import check_flags, overrides_last, wants_help
+from specrl.cli.sweep import CONFIG_NAME, Point, as_written, checked_points
 from specrl.config import mistakes, tree
 from specrl.config.door import to_config
 from specrl.config.signature import run_folder
@@ -52,6 +52,7 @@ def launch(argv: Sequence[str], run: Run) -> int:
 
 def _compose_and_run(argv: Sequence[str], run: Run) -> int:
     flags, overrides = overrides_last(argv)
+    check_flags(flags, overrides)
     if "-sc" not in flags and "--shell-completion" not in flags:
         mistakes.check_overrides(overrides)
     register()
@@ -89,7 +90,7 @@ def _run_points(points: Sequence[Point], run: Run) -> int:
 
 def _point(cfg: DictConfig, run: Run) -> tuple[int, Path | None]:
     """(exit code, run folder) of one run. Any exception is told here, so that a sweep goes on."""
-    overrides = list(HydraConfig.get().overrides.task)
+    overrides = as_written(HydraConfig.get().overrides.task)
     sweep = HydraConfig.get().mode == RunMode.MULTIRUN
     label = f"{' '.join(overrides)}: " if sweep else ""
     try:

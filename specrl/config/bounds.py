@@ -7,15 +7,28 @@ from collections.abc import Iterable
 from specrl.errors import UserError
 
 
+LARGEST = 10**9  # of any count: whole numbers above it are slips of the hand
+LARGEST_SEED = 2**31 - 1  # what every generator of random numbers here takes
+
+
 def at_least(key: str, value: float, low: float) -> None:
-    """Raises `UserError` unless low <= value < inf."""
-    if not low <= value < math.inf:
+    """Raises `UserError` unless low <= value < inf, and <= `LARGEST` for a whole number."""
+    _finite(key, value)
+    if not low <= value:
         raise UserError(f"{key}={value} is out of range; use a value of at least {low}")
+    if isinstance(value, int) and value > LARGEST:
+        raise UserError(f"{key}={value} is out of range; use a value of at most {LARGEST}")
+
+
+def seed(key: str, value: int) -> None:
+    """Raises `UserError` for what is no seed of every generator."""
+    within(key, value, 0, LARGEST_SEED)
 
 
 def above(key: str, value: float, low: float) -> None:
     """Raises `UserError` unless low < value < inf."""
-    if not low < value < math.inf:
+    _finite(key, value)
+    if not low < value:
         raise UserError(f"{key}={value} is out of range; use a value above {low}")
 
 
@@ -40,6 +53,11 @@ def one_of(key: str, value: str, choices: Iterable[str]) -> None:
         near = difflib.get_close_matches(value, known, 1)
         hint = f"; did you mean {near[0]}?" if near else ""
         raise UserError(f"{key}={value} is not known; use one of {', '.join(known)}{hint}")
+
+
+def _finite(key: str, value: float) -> None:
+    if value == math.inf:
+        raise UserError(f"{key}={value} is out of range; use a finite value")
 
 
 def not_empty(key: str, value: str) -> None:

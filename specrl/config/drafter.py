@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from omegaconf import MISSING
 
-from specrl.config.bounds import at_least, within
+from specrl.config.bounds import at_least, not_empty, within
 from specrl.errors import UserError
 
 MAX_K = 16
@@ -73,3 +73,7 @@ class DraftModelConfig(DrafterConfig):
 
     probabilistic: bool = True
     """True samples the draft at the rollout temperature, False drafts greedily; both are exact."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        not_empty("drafter.model", self.model)

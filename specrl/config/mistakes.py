@@ -25,9 +25,19 @@ TYPES = {
     "dict[str, str]": "a mapping of texts, written {key:value}",
 }
 
+# What a path or hub id given as a choice was meant for.
+PATHS = {
+    "model": "model=qwen3_8b model.path=",
+    "drafter": "drafter=draft_model drafter.model=",
+    "task": "task=gsm8k task.train_data=",
+}
+OWN_PLACES = re.compile(
+    r"hydra(\.(run|sweep|output_subdir|job\.chdir)|[./](job_logging|hydra_logging))(\.|$)"
+)
+
 
 def check_overrides(overrides: Sequence[str]) -> None:
-    """Raises `UserError` for overrides that are malformed or misuse a group."""
+    """Raises `UserError` for overrides that are malformed, misuse a group or move the run."""
     parser = OverridesParser.create()
     for text in overrides:
         try:
@@ -36,6 +46,8 @@ def check_overrides(overrides: Sequence[str]) -> None:
             raise UserError(_syntax(text)) from error
         if override.key_or_group == "":
             raise UserError(f"'{text}' names no key; write key=value, e.g. steps=100")
+        if OWN_PLACES.match(override.key_or_group):
+            raise UserError(f"{text}: specrl places runs and their logs itself; use output_dir")
         if override.key_or_group in tree.groups() and override.package is None:
             _check_group(override, text)
         elif re.search("[@/:]", override.get_key_element()) and not text.startswith("hydra/"):
@@ -47,8 +59,7 @@ def explain(error: Exception) -> str:
     if isinstance(error, UserError):
         return str(error)
     if isinstance(error, MissingConfigException) and error.options is not None:
-        group, _, name = (error.missing_cfg_file or "").rpartition("/")
-        return unknown_choice(group, name, error.options)
+        return unknown_choice(*_group_and_name(error.missing_cfg_file or ""), error.options)
     text = str(error)
     if isinstance(error, OverrideParseException):
         return _syntax(error.override)
@@ -87,7 +98,20 @@ def unknown_choice(group: str, name: str, options: Sequence[str]) -> str:
     """The line for a choice that its group does not have."""
     near = suggestions.near(name, options)
     hint = f"; did you mean {group}={near}?" if near else ""
+    if "/" in name and group in PATHS:
+        local = name.startswith(("/", ".", "~")) or group != "model"
+        hint = f"; for a model or data of your own write {PATHS[group]}{name}"
+        hint += "" if local else " model.revision=null"
     return f"{group}={name} is not a choice; use one of {', '.join(options)}{hint}"
+
+
+def _group_and_name(path: str) -> tuple[str, str]:
+    """model/foo/bar is the choice foo/bar of model."""
+    for group in tree.groups():
+        if path.startswith(f"{group}/"):
+            return group, path.removeprefix(f"{group}/")
+    group, _, name = path.rpartition("/")
+    return group, name
 
 
 def _check_group(override: Override, text: str) -> None:
@@ -109,6 +133,9 @@ def _check_group(override: Override, text: str) -> None:
 
 
 def _syntax(text: str) -> str:
+    group, _, value = text.partition("=")
+    if group in PATHS and "/" in value:
+        return unknown_choice(group, value, tree.options(group))
     if "=" in text:
         return f"'{text}' cannot be read; write key=value, with special characters 'key=\"a b\"'"
     if text in tree.groups():
@@ -135,6 +162,8 @@ def _from_omegaconf(cause: Exception, text: str) -> str:
     assigned, _, value = _override_in(text).partition("=")
     if assigned.startswith(f"{key}.") and key:
         return unknown_key(assigned, value)
+    if key.startswith(f"{assigned}.") and assigned and "is not in struct" in message:
+        return _addition(assigned, value)
     if "already at" in text:
         return f"+{assigned}={value}: {assigned} is there already; write {assigned}={value}"
     source = re.match(r"In '(.+?)'", text)
@@ -150,22 +179,39 @@ def _override_in(text: str) -> str:
 
 def _line(message: str, key: str, value: str) -> str:
     shown = f"{key}={value}" if value else key
+    if "Value '' of type 'str'" in message:
+        return f"{key} is empty; give it a value: {_wanted(key)}"
     if "not Optional" in message:
         return f"{key}=null is not allowed; use {_wanted(key)}"
     if "does not support deletion" in message:
         return f"{key} cannot be removed; use {_wanted(key)}"
     if "is not in struct" in message:
-        return f"{shown} is new in a free-form mapping; write +{key}={value or '<value>'}"
+        return _addition(key, value)
     if "not in '" in message:
         return unknown_key(key, value)
     if "nterpolation" in message:
-        return f"{shown}: {message.splitlines()[0]}; write the value itself"
+        return f"{shown}: {_interpolation(message.splitlines()[0])}, or write the value itself"
     if suggestions.section(key):
         return f"{shown}: {key} has knobs of its own; write {suggestions.section(key)}=<value>"
     if suggestions.knob(key):
         return f"{shown} is not allowed; use {_wanted(key)}"
     details = [line for line in message.splitlines() if not line.startswith(("In '", " "))]
     return f"{shown}: {details[0]}" if shown else details[0]
+
+
+def _addition(key: str, value: str) -> str:
+    shown = f"{key}={value}" if value else key
+    return f"{shown} is new in a free-form mapping; write +{key}={value or '<value>'}"
+
+
+def _interpolation(message: str) -> str:
+    variable = re.search(r"Environment variable '(.+?)' not found", message)
+    if variable:
+        return f"the environment variable {variable.group(1)} is not set; set it"
+    other = re.search(r"Interpolation key '(.+?)' not found", message)
+    if other:
+        return f"there is no {other.group(1)} to take the value from; name a key that is there"
+    return f"{message}; correct it"
 
 
 def _wanted(key: str) -> str:

@@ -8,6 +8,7 @@ from omegaconf import MISSING
 from specrl.config.bounds import at_least, not_empty, one_of
 from specrl.errors import UserError
 
+DEFAULT_CACHE = "~/.cache/specrl"
 SOURCES = ("wheel", "tiny", "hub")
 
 
@@ -30,7 +31,7 @@ class ModelConfig:
     max_model_len: int = 1024
     """Longest prompt + response, in tokens."""
 
-    cache_dir: str = "${oc.env:SPECRL_CACHE,${oc.env:HOME}/.cache/specrl}"
+    cache_dir: str = f"${{oc.env:SPECRL_CACHE,'{DEFAULT_CACHE}'}}"
     """Folder where converted and generated models are kept between runs."""
 
     tiny: dict[str, Any] = field(default_factory=dict)
@@ -40,6 +41,7 @@ class ModelConfig:
         not_empty("model.name", self.name)
         not_empty("model.path", self.path)
         one_of("model.source", self.source, SOURCES)
+        self.cache_dir = self.cache_dir or DEFAULT_CACHE  # SPECRL_CACHE may be set and empty
         at_least("model.max_model_len", self.max_model_len, 16)
         if self.tiny and self.source != "tiny":
             raise UserError(

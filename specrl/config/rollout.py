@@ -5,7 +5,7 @@ from typing import Any
 
 from omegaconf import MISSING
 
-from specrl.config.bounds import above, at_least, one_of, within
+from specrl.config.bounds import above, at_least, one_of, seed, within
 from specrl.errors import UserError
 
 OWNED_ENGINE_ARGS = (
@@ -76,7 +76,7 @@ class RolloutConfig:
         at_least("rollout.max_tokens", self.max_tokens, 1)
         at_least("rollout.replicas", self.replicas, 1)
         one_of("rollout.dtype", self.dtype, ("bfloat16", "float32"))
-        at_least("rollout.seed", self.seed, 0)
+        seed("rollout.seed", self.seed)
         self._check_stops()
         taken = sorted(set(OWNED_ENGINE_ARGS) & set(self.engine_args))
         if taken:

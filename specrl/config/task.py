@@ -5,7 +5,7 @@ from typing import Any
 
 from omegaconf import MISSING
 
-from specrl.config.bounds import above, at_least, one_of
+from specrl.config.bounds import above, at_least, one_of, seed
 from specrl.errors import UserError
 
 
@@ -27,7 +27,7 @@ class TaskConfig:
 
     def __post_init__(self) -> None:
         one_of("task.prompt_style", self.prompt_style, ("chat", "raw"))
-        at_least("task.seed", self.seed, 0)
+        seed("task.seed", self.seed)
 
 
 @dataclass(kw_only=True)

@@ -6,7 +6,7 @@ from omegaconf import MISSING
 
 from specrl.config.adaptation import AdaptationConfig
 from specrl.config.algorithm import AlgorithmConfig
-from specrl.config.bounds import at_least, not_empty
+from specrl.config.bounds import at_least, not_empty, seed
 from specrl.config.cluster import ClusterConfig
 from specrl.config.drafter import DrafterConfig
 from specrl.config.execution import ExecutionConfig
@@ -87,5 +87,5 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         at_least("steps", self.steps, 1)
-        at_least("seed", self.seed, 0)
+        seed("seed", self.seed)
         not_empty("output_dir", self.output_dir)

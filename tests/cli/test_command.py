@@ -177,6 +177,11 @@ def test_ctrl_c_is_130_and_ends_a_sweep(capsys):
         (["--drafter", "ngram"], "write drafter=<value>"),
         (["--cfg", "nothing"], "--cfg"),
         (["steps"], "steps=100"),
+        (["output_dir=${nope}"], "output_dir: there is no nope"),
+        (["output_dir=${oc.env:SPECRL_NOPE}"], "output_dir: the environment variable SPECRL_NOPE"),
+        (["-p", "drafter"], "write --cfg job --package drafter"),
+        (["--cfg", "job", "--package", "nope"], "the config has no nope"),
+        (["--cfg", "job", "steps=0"], "steps=0 is out of range"),
         (["drafter=ngram", "adaptation=online"], "use adaptation=offline"),
     ],
 )
@@ -193,6 +198,18 @@ def test_a_wrong_command_is_one_line_and_runs_nothing(argv, says, capsys):
 def test_the_composed_config_can_be_shown(capsys):
     assert launch(["drafter=ngram", "--cfg", "job", "-p", "drafter"], Runs()) == 0
     assert "lookup_max: 4" in capsys.readouterr().out
+
+
+def test_a_config_with_unset_keys_can_be_shown(capsys):
+    assert launch(["drafter=draft_model", "--cfg", "job", "-p", "drafter"], Runs()) == 0
+    assert "model: ???" in capsys.readouterr().out
+
+
+def test_an_override_may_refer_to_another_knob():
+    runs = Runs()
+    assert launch(["seed=3", "evaluation.every=${seed}"], runs) == 0
+    assert launch(["-m", "seed=3,4", "evaluation.every=${seed}"], runs) == 0
+    assert [call[0].evaluation.every for call in runs.calls] == [3, 3, 4]
 
 
 def test_an_output_dir_that_cannot_be_is_one_line(tmp_path, capsys):

@@ -48,6 +48,21 @@ def test_a_group_alone_shows_its_default_choice():
     assert "rl_zero_cpu" in choices_page(["experiment"])
 
 
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        (["drafter=ngram", "steps=3"], ["drafter=ngram: ", "steps = 100  [int]"]),
+        (["drafter.k"], ["drafter=none:\n  drafter.k = 3  [int]"]),
+        (["drafter.lookup_max=3"], ["drafter=ngram:\n  drafter.lookup_max = 4"]),
+        (["model=tiny", "model.path"], ["model=tiny:\n  model.path = "]),
+        (["evaluation"], ["evaluation.every = 10", "evaluation.samples = 4"]),
+    ],
+)
+def test_a_knob_shows_its_type_default_and_meaning(words, shown):
+    text = choices_page(words)
+    assert [part for part in shown if part not in text] == []
+
+
 def test_an_experiment_shows_what_it_sets():
     assert "override /model: qwen3_8b" in choices_page(["experiment=rl_think"])
 

@@ -3,6 +3,7 @@
 import pytest
 
 from specrl.config.compose import load
+from specrl.config.tracking import check_uri
 from specrl.errors import UserError
 
 MISTAKES = [
@@ -33,11 +34,11 @@ MISTAKES = [
     ("=3", ["'=3' names no key"]),
     ("a b=3", ["'a b=3' cannot be read"]),
     ("steps=0", ["steps=0", "at least 1"]),
-    ("seed=-1", ["seed=-1", "at least 0"]),
+    ("seed=-1", ["seed=-1", "from 0 to 2147483647"]),
     ("rollout.top_p=1.5", ["rollout.top_p=1.5", "from 0.0 to 1.0"]),
     ("rollout.top_p=0", ["rollout.top_p=0.0", "above 0.0"]),
     ("rollout.temperature=nan", ["rollout.temperature=nan", "above 0.0"]),
-    ("learner.learning_rate=inf", ["learner.learning_rate=inf", "out of range"]),
+    ("learner.learning_rate=inf", ["learner.learning_rate=inf", "finite"]),
     ("learner.beta1=1.0", ["learner.beta1=1.0", "at least 0.0 and below 1.0"]),
     ("learner.beta2=-0.1", ["learner.beta2=-0.1", "at least 0.0 and below 1.0"]),
     ("drafter.k=17", ["drafter.k=17", "from 1 to 16"]),
@@ -60,7 +61,31 @@ MISTAKES = [
     ("~drafter", ["~drafter", "every run needs"]),
     ("~drafter.k", ["drafter.k cannot be removed"]),
     ("drafter@x=ngram", ["drafter@x=ngram", "specrl --help"]),
-    ("drafter.k=${nope}", ["drafter.k", "nope"]),
+    ("drafter.k=${nope}", ["drafter.k", "there is no nope"]),
+    ("output_dir=${oc.env:SPECRL_NOPE}", ["output_dir: the environment variable SPECRL_NOPE"]),
+    ("seed=2147483648", ["seed=2147483648", "from 0 to 2147483647"]),
+    ("rollout.seed=2147483648", ["rollout.seed=2147483648", "from 0 to 2147483647"]),
+    ("task.seed=2147483648", ["task.seed=2147483648", "from 0 to 2147483647"]),
+    ("steps=1000000001", ["steps=1000000001", "at most 1000000000"]),
+    ("tracking.uri=", ["tracking.uri is empty"]),
+    ("tracking.experiment=", ["tracking.experiment is empty"]),
+    ("tracking.uri=localhost:5000", ["tracking.uri=localhost:5000", "write http://host:port"]),
+    ("tracking.uri=http://", ["tracking.uri=http://", "http://host:port"]),
+    ("tracking.uri=http://h:port", ["tracking.uri=http://h:port", "http://host:port"]),
+    ("tracking.uri=sqlite://m.db", ["tracking.uri=sqlite://m.db", "sqlite:///file.db"]),
+    ("tracking.uri=sqlite:///", ["tracking.uri=sqlite:///", "sqlite:///file.db"]),
+    ("tracking.uri=sqlite:///:memory:", ["sqlite:///:memory:", "sqlite:///file.db"]),
+    ("tracking.uri=postgresql://", ["tracking.uri=postgresql://", "postgresql://..."]),
+    ("tracking.uri=./mlruns", ["tracking.uri=./mlruns", "sqlite:///file.db"]),
+    ("tracking.tags={a:1}", ["write +tracking.tags={a:1}"]),
+    ("steps=", ["steps is empty; give it a value"]),
+    ("model=/some/path", ["model=/some/path is", "write model=qwen3_8b model.path=/some/path"]),
+    ("model=foo/bar", ["model=foo/bar is", "model.path=foo/bar model.revision=null"]),
+    ("model=~/m", ["model=~/m is", "model.path=~/m"]),
+    ("drafter=./m", ["drafter=./m is", "drafter=draft_model drafter.model=./m"]),
+    ("hydra.run.dir=", ["hydra.run.dir=:", "use output_dir"]),
+    ("hydra.sweep.dir=x", ["hydra.sweep.dir=x:", "use output_dir"]),
+    ("hydra/job_logging=default", ["hydra/job_logging=default:", "use output_dir"]),
     ("drafter.name=ngram", ["drafter.name=ngram", "none"]),
     ("init.name=dapo", ["init=dapo cannot go with drafter=none", "init=none"]),
     ("model.path=???", ["model.path is not set", "hub id"]),
@@ -82,6 +107,48 @@ def test_a_mistake_is_one_line_with_the_key_and_the_fix(override, parts):
     assert [part for part in parts if part not in line] == []
     assert "hydra.cc" not in line
     assert "full_key" not in line
+
+
+def test_a_draft_needs_a_path():
+    with pytest.raises(UserError, match=r"drafter.model is empty; give it a value"):
+        load(["drafter=draft_model", "drafter.model="])
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "https://tracking.example/base",
+        "http://[::1]:5000",
+        "sqlite:///m.db",
+        "sqlite:////data/my runs/m.db",
+        "postgresql+psycopg2://user:word@host:5432/db",
+        "postgresql:///db",
+        "mysql+pymysql://host/db",
+    ],
+)
+def test_an_address_that_mlflow_can_use_passes(uri):
+    check_uri("tracking.uri", uri)
+
+
+@pytest.mark.parametrize("override", ["+tracking.tags={a:1}", "+tracking.tags.a=1"])
+def test_the_form_told_for_a_free_form_mapping_works(override):
+    assert load([override, "+tracking.tags.b=2"]).tracking.tags == {"a": "1", "b": "2"}
+
+
+@pytest.mark.parametrize("override", ["hydra/launcher=basic", "hydra.sweeper.max_batch_size=2"])
+def test_what_hydra_does_for_sweeps_stays_usable(override):
+    assert load([override]) == load()
+
+
+@pytest.mark.parametrize(
+    ("cache", "folder"), [(None, "~/.cache/specrl"), ("", "~/.cache/specrl"), ("/big", "/big")]
+)
+def test_the_cache_folder_needs_no_home(cache, folder, monkeypatch):
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.delenv("SPECRL_CACHE", raising=False)
+    if cache is not None:
+        monkeypatch.setenv("SPECRL_CACHE", cache)
+    assert load().model.cache_dir == folder
 
 
 def test_an_unknown_key_in_a_users_own_file_names_the_file(tmp_path):

@@ -1,8 +1,5 @@
 """Log-probs of the learner against Hugging Face on the same tokens."""
 
-import os
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -14,6 +11,9 @@ from learner_processes import (
     random_rollouts,
     running_learner,
 )
+
+from specrl.config.compose import load
+from specrl.models.prepare import prepare_model
 
 pytestmark = pytest.mark.slow
 
@@ -43,15 +43,12 @@ def test_fp32_logprobs_equal_hugging_face_packed_and_unpacked(tmp_path, kind, ti
 
 
 def test_the_real_model_agrees_within_bf16_rounding():
-    cache = Path(os.environ.get("SPECRL_CACHE", Path.home() / ".cache" / "specrl"))
-    folders = sorted(cache.glob("smollm2_135m-*"))
-    if not folders:
-        pytest.skip("model=smollm2_135m has not been converted on this machine")
+    folder = prepare_model(load(["model=smollm2_135m"]).model)
     rollouts = random_rollouts(4, 2, vocab=49152, max_response=40)
-    with running_learner(folders[0], learner_config(precision="bf16")) as learner:
+    with running_learner(folder, learner_config(precision="bf16")) as learner:
         logprobs = learner.logprobs(rollouts)
     exact, rounded = (
-        transformers.AutoModelForCausalLM.from_pretrained(folders[0], dtype=dtype)
+        transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=dtype)
         for dtype in (torch.float32, torch.bfloat16)
     )
     ours, theirs = [], []
