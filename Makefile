@@ -30,7 +30,7 @@ demo: setup  ## train a real model on this CPU with two drafters and compare the
 
 test: setup  ## checks and every test
 	@code=0; $(MAKE) --no-print-directory check || code=1; \
-	$(BIN)/pytest $(ARGS) || code=1; exit $$code
+	$(BIN)/pytest -n 2 --dist loadgroup $(ARGS) || code=1; exit $$code
 
 fast: setup  ## checks and the tests that start neither vLLM, Megatron nor Ray
 	@code=0; $(MAKE) --no-print-directory check || code=1; \
@@ -46,7 +46,7 @@ format: setup  ## let ruff format and fix what it can
 knobs: setup  ## every config key with its type, default and meaning
 	@$(BIN)/python scripts/knobs.py
 
-lock: setup  ## write constraints.txt from what .venv has now
+lock:  ## write constraints.txt from what .venv has now
 	@$(BIN)/python scripts/lock.py
 
 hooks: setup  ## run the checks before every git commit

@@ -17,7 +17,7 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.types import RunMode
-from omegaconf import DictConfig, ListConfig, OmegaConf, flag_override
+from omegaconf import DictConfig, OmegaConf, flag_override
 
 from specrl.config import mistakes, tree
 from specrl.config.door import to_config
@@ -56,7 +56,7 @@ def checked_points(flags: Sequence[str], overrides: Sequence[str]) -> list[Point
         return [_checked(loader, master, words) for words in _expanded(loader, master)]
 
 
-def as_written(overrides: ListConfig) -> list[str]:
+def as_written(overrides: Sequence[str]) -> list[str]:
     """The overrides as they were typed: an interpolation in one is the config's to resolve."""
     words = OmegaConf.to_container(overrides, resolve=False)
     assert isinstance(words, list)

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 
 from specrl.errors import UserError
 
-
 LARGEST = 10**9  # of any count: whole numbers above it are slips of the hand
 LARGEST_SEED = 2**31 - 1  # what every generator of random numbers here takes
 

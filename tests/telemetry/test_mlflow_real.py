@@ -210,7 +210,7 @@ def test_replay_fills_an_empty_store_once_and_continues_a_partial_one(tmp_path, 
     assert runs(uri)[0].info.status == "KILLED"
     log_steps(recorder, range(4, 5))
     recorder.finish("finished")
-    assert replay_main([str(folder), str(tmp_path / "none"), "--uri", uri]) == 1
+    assert replay_main([str(folder), str(tmp_path / "none"), "--uri", uri]) == 2
     said = capsys.readouterr()
     assert "1 steps written, 3 already there" in said.out
     assert "not a run folder" in said.err
