@@ -10,7 +10,8 @@ from rich.table import Table
 from specrl.algo.comparison import STAGES, Arm, Speedup, arm_of, speedup_over
 from specrl.cli.sweep import Point
 from specrl.errors import UserError
-from specrl.telemetry.jsonl import read_run
+from specrl.telemetry.jsonl import read_info, read_run
+from specrl.telemetry.mlflow_run import ui_command
 
 BASELINE = "none"
 DRAFT_GROUPS = ("drafter", "init", "adaptation")
@@ -26,10 +27,14 @@ class SweepArm:
 
 
 def print_comparison(points: Sequence[Point]) -> None:
-    """Prints the table once two points have steps to compare."""
+    """Prints the table, and how to open MLflow, once two points have steps to compare."""
     arms = arms_in(points)
-    if len(arms) > 1:
-        Console().print(comparison_table(arms))
+    if len(arms) < 2:
+        return
+    console = Console()
+    console.print(comparison_table(arms))
+    for command in sorted(_ui_commands(points)):
+        console.print(f"compare runs: {command}", soft_wrap=True, highlight=False, markup=False)
 
 
 def arms_in(points: Sequence[Point]) -> list[SweepArm]:
@@ -49,6 +54,12 @@ def arms_in(points: Sequence[Point]) -> list[SweepArm]:
         arms.append(SweepArm(arm, point.drafter == BASELINE, settings))
     order = list(dict.fromkeys(arm.settings for arm in arms))
     return sorted(arms, key=lambda arm: (order.index(arm.settings), not arm.autoregressive))
+
+
+def _ui_commands(points: Sequence[Point]) -> set[str]:
+    infos = [read_info(point.folder) for point in points]
+    tracking = [info.config.get("tracking", {}) for info in infos if info is not None]
+    return {ui_command(settings["uri"]) for settings in tracking if "uri" in settings}
 
 
 def _name(point: Point, shared: set[str]) -> str:

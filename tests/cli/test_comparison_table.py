@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from specrl.cli.comparison import arms_in, comparison_table
+from specrl.cli.comparison import arms_in, comparison_table, print_comparison
 from specrl.cli.sweep import Point
 from specrl.telemetry.jsonl import JsonlSink
 
@@ -27,7 +27,8 @@ SPEC = {
 
 def write_run(folder: Path, generation_s: float, *overrides: str, tokens: float = 100.0) -> Point:
     drafter = next((o[8:] for o in overrides if o.startswith("drafter=")), "none")
-    sink = JsonlSink(folder, config={}, overrides=overrides)
+    config = {"tracking": {"uri": "http://tracking:5000"}}
+    sink = JsonlSink(folder, config=config, overrides=overrides)
     sink.start()
     spec = {} if drafter == "none" else SPEC
     times = {"time/generation_s": generation_s, "time/step_s": 6.0 + generation_s}
@@ -50,6 +51,17 @@ def names(points: list[Point]) -> list[str]:
 def row(text: str, label: str) -> list[str]:
     line = next(line for line in text.splitlines() if label in line)
     return [cell.strip() for cell in line.strip("│ ").split("│")][1:]
+
+
+def test_the_table_ends_with_the_command_that_opens_mlflow(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    points = [
+        write_run(tmp_path / "a", 12.0, "drafter=none"),
+        write_run(tmp_path / "b", 6.0, "drafter=ngram"),
+    ]
+    print_comparison(points)
+    assert capsys.readouterr().out.splitlines()[-1] == "compare runs: open http://tracking:5000"
 
 
 def test_arms_stand_beside_the_autoregressive_one(tmp_path: Path) -> None:
