@@ -34,7 +34,7 @@ test: setup  ## checks and every test
 
 fast: setup  ## checks and the tests that start neither vLLM, Megatron nor Ray
 	@code=0; $(MAKE) --no-print-directory check || code=1; \
-	$(BIN)/pytest -m "not slow" $(ARGS) || code=1; exit $$code
+	$(BIN)/pytest -n 2 --dist loadgroup -m "not slow" $(ARGS) || code=1; exit $$code
 
 check: setup  ## ruff, ruff format, mypy --strict, import-linter
 	@code=0; for tool in "ruff check" "ruff format --check" mypy "lint-imports --no-logo"; do \
