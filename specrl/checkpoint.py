@@ -1,20 +1,17 @@
 """Checkpoints on disk: written atomically, verified before use, the newest n kept."""
 
 import json
-import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import xxhash
-
+from specrl.durable import digest, files_below, sync
 from specrl.errors import RunError
 
 MANIFEST = "manifest.json"
 STATE = "state.json"
-_CHUNK_BYTES = 1 << 24
 
 
 @dataclass(frozen=True)
@@ -49,13 +46,13 @@ class CheckpointStore:
         with _staging(self.folder, final.name) as staging:
             write(staging)
             (staging / STATE).write_text(json.dumps(asdict(state)))
-            manifest = {str(p.relative_to(staging)): _fingerprint(p) for p in _files(staging)}
+            manifest = {str(p.relative_to(staging)): _fingerprint(p) for p in files_below(staging)}
             (staging / MANIFEST).write_text(json.dumps(manifest, indent=1))
-            _sync(staging)
+            _sync_all(staging)
             if final.exists():
                 shutil.rmtree(final)
             staging.rename(final)
-            _sync_folder(self.folder)
+            sync(self.folder)
         self._prune(final)
         self.saved_step = state.step
         return final
@@ -87,9 +84,8 @@ class CheckpointStore:
     def _prune(self, newest: Path) -> None:
         """Keeps n; a later one is damaged, or the run would not have come back to this step."""
         found = self._all()
-        later = [folder for folder in found if folder > newest]
-        intended = [folder for folder in found if folder <= newest][-self.keep :]
-        for folder in later + [folder for folder in found if folder not in later + intended]:
+        kept = [folder for folder in found if folder <= newest][-self.keep :]
+        for folder in set(found) - set(kept):
             shutil.rmtree(folder, ignore_errors=True)
 
     def _all(self) -> list[Path]:
@@ -126,27 +122,10 @@ def _fault(folder: Path) -> str | None:
 
 
 def _fingerprint(path: Path) -> str:
-    digest = xxhash.xxh3_64()
-    with path.open("rb") as file:
-        while chunk := file.read(_CHUNK_BYTES):
-            digest.update(chunk)
-    return f"{path.stat().st_size}:{digest.hexdigest()}"
+    return f"{path.stat().st_size}:{digest(path)}"
 
 
-def _files(folder: Path) -> list[Path]:
-    return sorted(p for p in folder.rglob("*") if p.is_file())
-
-
-def _sync(folder: Path) -> None:
-    for path in _files(folder):
-        with path.open("rb") as file:
-            os.fsync(file.fileno())
-    _sync_folder(folder)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def _sync_all(folder: Path) -> None:
+    for path in files_below(folder):
+        sync(path)
+    sync(folder)

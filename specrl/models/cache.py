@@ -12,10 +12,10 @@ from pathlib import Path
 
 import xxhash
 
+from specrl.durable import digest, files_below, sync
 from specrl.errors import UserError
 
 MARKER = "specrl-cache.json"
-_CHUNK_BYTES = 1 << 22
 
 
 def cached_folder(root: Path, name: str, make: Callable[[Path], None]) -> Path:
@@ -48,8 +48,8 @@ def is_intact(folder: Path) -> bool:
     try:
         files = json.loads((folder / MARKER).read_text())["files"]
         return all(
-            (folder / name).stat().st_size == size and _digest(folder / name) == digest
-            for name, (size, digest) in files.items()
+            (folder / name).stat().st_size == size and digest(folder / name) == expected
+            for name, (size, expected) in files.items()
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return False
@@ -74,25 +74,12 @@ def _build(root: Path, name: str, make: Callable[[Path], None]) -> None:
 def _seal(folder: Path) -> None:
     """Writes the marker; files reach the disk before it does, so that it never vouches for less."""
     files = {}
-    for path in sorted(p for p in folder.rglob("*") if p.is_file()):
-        files[str(path.relative_to(folder))] = (path.stat().st_size, _digest(path))
+    for path in files_below(folder):
+        files[str(path.relative_to(folder))] = (path.stat().st_size, digest(path))
         path.chmod(0o644)  # safetensors writes 0600; a cache may serve a whole group
-        _sync(path)
+        sync(path)
     (folder / MARKER).write_text(json.dumps({"files": files}, indent=1))
-    _sync(folder / MARKER)
-
-
-def _sync(path: Path) -> None:
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
-
-
-def _digest(path: Path) -> str:
-    digest = xxhash.xxh3_64()
-    with path.open("rb") as file:
-        while chunk := file.read(_CHUNK_BYTES):
-            digest.update(chunk)
-    return digest.hexdigest()
+    sync(folder / MARKER)
 
 
 @contextmanager
