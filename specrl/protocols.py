@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from specrl.types import (
+    DraftSetup,
+    Float32,
     GenerationProgress,
     Metrics,
     Placement,
@@ -68,11 +70,19 @@ class RolloutEngine(Protocol):
         """
         ...
 
+    def set_draft_lengths(self, schedule: Sequence[tuple[int, int]]) -> None:
+        """Draft length by concurrency, from the next step on.
+
+        `schedule` are (largest number of running requests, k) in ascending order, the last one
+        also for more; k = 0 decodes autoregressively, and no k is above the drafter's own.
+        """
+        ...
+
     def close(self) -> None: ...
 
 
 class Learner(Protocol):
-    """Batch to log-probs and policy update."""
+    """Batch to log-probs and policy update, and the training of a learned draft beside it."""
 
     def logprobs(self, rollouts: Sequence[Rollout]) -> list[TokenLogprobs]:
         """Log-probs of the response tokens at the rollout temperature, in the order given."""
@@ -85,25 +95,66 @@ class Learner(Protocol):
         """
         ...
 
+    def step_draft(self) -> Metrics:
+        """Trains the draft on the hidden states of the last `step`; {} where nothing is due."""
+        ...
+
     def export_weights(self, folder: Path, version: int) -> WeightSnapshot:
-        """Writes the policy weights (HF names, serving dtype) to a safetensors file in `folder`."""
+        """Writes policy and draft weights (serving dtype) to safetensors files in `folder`."""
         ...
 
     def save(self, folder: Path) -> None:
-        """Writes weights, optimizer and RNG into the existing empty `folder`."""
+        """Writes weights, optimizers and RNG into the existing empty `folder`.
+
+        The draft besides as a Hugging Face folder `draft/`.
+        """
         ...
 
     def load(self, folder: Path) -> None: ...
 
 
+class DraftLearner(Protocol):
+    """Training a draft outside RL, on responses the policy has given."""
+
+    def capture(self, rollouts: Sequence[Rollout]) -> int:
+        """Adds the hidden states of a policy forward to the cache; response tokens now in it."""
+        ...
+
+    def fit_draft(self, learning_rate: float, part: int = 0, parts: int = 1) -> Metrics:
+        """One pass over every `parts`-th cached microbatch from number `part` on; cache kept."""
+        ...
+
+    def forget_captured(self) -> None:
+        """Empties the cache."""
+        ...
+
+    def replay_draft(self, rollouts: Sequence[Rollout], k: int) -> list[Float32]:
+        """Per rollout [T, k]; see `hidden_states.DraftTrainer.replay`."""
+        ...
+
+    def save_draft(self, folder: Path) -> None:
+        """Draft, optimizer and counters into the existing `folder`."""
+        ...
+
+    def load_draft(self, folder: Path) -> None: ...
+
+    def export_draft(self, folder: Path) -> None:
+        """A Hugging Face folder that vLLM loads as it is."""
+        ...
+
+
 class Drafter(Protocol):
-    """What the engine drafts with."""
+    """What the engine drafts with, and the draft that specrl trains if it is a learned one."""
 
     name: str
     k: int
 
     def speculative_config(self) -> Mapping[str, Any] | None:
         """vLLM's `speculative_config`; None for autoregressive decoding."""
+        ...
+
+    def draft_setup(self) -> DraftSetup | None:
+        """What the learner trains; None where nothing learns."""
         ...
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,6 +69,8 @@ class Rollout:
     it sampled from (temperature and top_p applied). `versions` are the policy versions that
     produced it, in order, one entry when no publish happened in between. `group` counts prompts
     of the batch, `sample` the responses of a group. `spec` is None when speculation is off.
+    `draft_steps` are (drafted, accepted) of each engine step that gave tokens, in order, with
+    those cut off at the end not counted; a step gives accepted + 1 tokens. Empty as `spec` is None.
     """
 
     prompt: Prompt
@@ -81,17 +83,20 @@ class Rollout:
     versions: tuple[int, ...]
     spec: SpecStats | None
     latency_s: float
+    draft_steps: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True)
 class TokenLogprobs:
-    """The learner's log-probs of one rollout's response tokens [T].
+    """The learner's log-probs of one rollout's response tokens [T], and its entropies in nats.
 
-    `policy` is None when the update's own forward pass gives them, `reference` without a KL term.
+    `policy` and `entropy` are None when the update's own forward pass gives them, `reference`
+    without a KL term.
     """
 
     policy: Float32 | None
     reference: Float32 | None = None
+    entropy: Float32 | None = None
 
 
 @dataclass(frozen=True)
@@ -110,16 +115,25 @@ class TrainSample:
 
 
 @dataclass(frozen=True)
+class DraftWeights:
+    """A learned draft's tensors, a safetensors file with the names vLLM loads; see `checksums`."""
+
+    path: Path
+    checksums: Mapping[str, str]
+
+
+@dataclass(frozen=True)
 class WeightSnapshot:
     """Weights of one version, written by the learner and not yet live.
 
     `path` is a safetensors file with Hugging Face names; `checksums` maps each name to the
-    xxh3-64 hex digest of its bytes.
+    xxh3-64 hex digest of its bytes. `draft` goes live with the policy or not at all.
     """
 
     version: int
     path: Path
     checksums: Mapping[str, str]
+    draft: DraftWeights | None = None
 
 
 @dataclass(frozen=True)
@@ -140,6 +154,25 @@ class Placement:
     cores: tuple[int, ...] = ()
     num_gpus: int = 0
     env: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class DraftSetup:
+    """The learned draft that a learner process holds.
+
+    `target` is its `hidden_states.DraftTrainer` as "package.module:Class", called with `folder`
+    (its first weights, a Hugging Face folder) and `config` (the drafter's). Every `every`-th RL
+    step fills the cache for `step_draft`, with at most `tokens` response tokens per data-parallel
+    rank (None: all of the step's); 0 never does.
+    """
+
+    target: str
+    folder: Path
+    config: Any
+    every: int = 0
+    tokens: int | None = None
+    learning_rate: float = 0.0
+    passes: int = 1
 
 
 Metrics = Mapping[str, float]

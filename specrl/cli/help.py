@@ -42,9 +42,9 @@ MEANINGS = {
 
 EXAMPLES = {
     "model": "specrl model=qwen3_0_6b model.path=/models/Qwen3-0.6B",
-    "drafter": "specrl drafter=ngram drafter.k=5",
-    "init": "specrl drafter=ngram init=none",
-    "adaptation": "specrl adaptation=offline",
+    "drafter": "specrl -m drafter=none,ngram,eagle3 drafter.k=3",
+    "init": "specrl -m drafter.k=3,5,7 init=ultrachat,dapo",
+    "adaptation": "specrl -m init=ultrachat,dapo adaptation=offline,online",
     "execution": "specrl execution=sync",
     "task": "specrl task=arithmetic task.difficulty=2 task.prompt_style=raw",
     "algorithm": "specrl algorithm.advantage=mean algorithm.kl_coef=0.01",

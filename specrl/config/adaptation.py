@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from omegaconf import MISSING
 
-from specrl.config.bounds import one_of
+from specrl.config.bounds import above, at_least, one_of
 
 
 @dataclass(kw_only=True)
@@ -14,5 +14,22 @@ class AdaptationConfig:
     name: str = MISSING
     """offline or online."""
 
+    every: int = 1
+    """RL steps from one training of the draft to the next."""
+
+    tokens: int | None = None
+    """Response tokens of a step that the draft trains on, per data-parallel rank; null = all."""
+
+    passes: int = 1
+    """Passes over the hidden states of a step."""
+
+    learning_rate: float = 3.0e-4
+    """Learning rate of the draft during RL, constant."""
+
     def __post_init__(self) -> None:
         one_of("adaptation.name", self.name, ("offline", "online"))
+        at_least("adaptation.every", self.every, 1)
+        at_least("adaptation.passes", self.passes, 1)
+        above("adaptation.learning_rate", self.learning_rate, 0.0)
+        if self.tokens is not None:
+            at_least("adaptation.tokens", self.tokens, 1)

@@ -40,18 +40,24 @@ def _own_name(schema: type) -> str:
 
 def _draft_training(config: TrainConfig) -> None:
     drafters = [schema for schema in SCHEMAS.values() if issubclass(schema, DrafterConfig)]
-    learners = [_own_name(schema) for schema in drafters if schema.learned]
-    can = f"drafters that learn: {', '.join(learners) or 'none in this version'}"
-    drafter = config.drafter
-    if config.adaptation.name == "online" and not drafter.learned:
+    can = f"drafters that learn: {', '.join(_own_name(d) for d in drafters if d.learned)}"
+    drafter, init = config.drafter, config.init.name
+    if drafter.learned:
+        if init == "none":
+            raise UserError(
+                f"drafter={drafter.name} has weights that must come from somewhere, and init=none "
+                "says nowhere; use init=dapo, ultrachat, random or checkpoint"
+            )
+        return
+    if config.adaptation.name == "online":
         raise UserError(
             f"adaptation=online cannot go with drafter={drafter.name}, which has no weights that "
             f"specrl trains ({can}); use adaptation=offline"
         )
-    if config.init.name != "none" and not drafter.learned:
+    if init != "none":
         raise UserError(
-            f"init={config.init.name} cannot go with drafter={drafter.name}, which has no weights "
-            f"that specrl initialises ({can}); use init=none"
+            f"init={init} cannot go with drafter={drafter.name}, which has no weights "
+            f"that specrl initialises ({can}); leave init out"
         )
 
 

@@ -20,6 +20,8 @@ def to_config(cfg: DictConfig) -> TrainConfig:
         raise UserError(mistakes.explain(error)) from error
     if not isinstance(config, TrainConfig):
         raise UserError("--config-name names a config without /schema/train in its defaults list")
+    if config.init.name == "auto":
+        config.init.name = "dapo" if config.drafter.learned else "none"
     combinations.check(config)
     return config
 

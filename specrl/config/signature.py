@@ -31,6 +31,8 @@ def signature(config: TrainConfig) -> str:
         _drop(values, key)
     if config.drafter.name == "none":
         _drop(values, "drafter.k")
+    if not config.drafter.learned:
+        del values["init"], values["adaptation"]
     canonical = json.dumps(values, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()[:8]
 

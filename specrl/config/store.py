@@ -5,7 +5,7 @@ from hydra.core.config_store import ConfigStore
 from specrl.config.adaptation import AdaptationConfig
 from specrl.config.algorithm import AlgorithmConfig
 from specrl.config.cluster import ClusterConfig
-from specrl.config.drafter import DraftModelConfig, NgramConfig, NoDrafterConfig
+from specrl.config.drafter import DraftModelConfig, Eagle3Config, NgramConfig, NoDrafterConfig
 from specrl.config.execution import ExecutionConfig
 from specrl.config.init import InitConfig
 from specrl.config.learner import LearnerConfig
@@ -21,6 +21,7 @@ SCHEMAS: dict[str, type] = {
     "schema/drafter/none": NoDrafterConfig,
     "schema/drafter/ngram": NgramConfig,
     "schema/drafter/draft_model": DraftModelConfig,
+    "schema/drafter/eagle3": Eagle3Config,
     "schema/init": InitConfig,
     "schema/adaptation": AdaptationConfig,
     "schema/execution": ExecutionConfig,

@@ -1,0 +1,83 @@
+"""What a learned draft sees of the policy's own forward pass: the seam of learner and drafter.
+
+Legend: T packed tokens, A auxiliary layers, H hidden, R response tokens, D draft vocabulary.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True)
+class HiddenStates:
+    """One microbatch, detached from the policy's graph.
+
+    `aux_TAH[:, a]` is the un-normed residual stream after auxiliary layer a, `embeds_TH` the token
+    embeddings. `rows[n]` are the packed rows of sample n, prompt (`prompt_lengths[n]` tokens, maybe
+    shared with other samples) then response. `final_RH` are the final-norm states that predict each
+    response token, `log_sum_R` the fp32 log-sum-exp of their logits / `temperature` over the whole
+    vocabulary, `slices[n]` the response tokens of sample n. `head_DH` are the output layer's rows
+    of the draft vocabulary, as they were in this forward pass.
+    """
+
+    token_ids_T: "Tensor"
+    embeds_TH: "Tensor"
+    aux_TAH: "Tensor"
+    rows: "tuple[Tensor, ...]"
+    prompt_lengths: tuple[int, ...]
+    final_RH: "Tensor"
+    log_sum_R: "Tensor"
+    slices: tuple[slice, ...]
+    head_DH: "Tensor"
+    temperature: float
+
+    @property
+    def num_tokens(self) -> int:
+        """Response tokens."""
+        return len(self.log_sum_R)
+
+
+class DraftTrainer(Protocol):
+    """A draft and its optimizer inside a learner process.
+
+    `aux_layers` are Hugging Face indices: layer L is the residual stream after L layers.
+    `target_ids_D` are the policy's ids of the draft vocabulary.
+    """
+
+    aux_layers: tuple[int, ...]
+    target_ids_D: "Tensor"
+
+    def fit(self, batches: Sequence[HiddenStates], learning_rate: float) -> Mapping[str, float]:
+        """One pass over the batches. Every data-parallel rank calls it, also with none.
+
+        Sums, to be added up over calls: loss, tokens, out_of_vocabulary_mass (token-weighted),
+        expected_accepted_pos_<i> and slots, updates, grad_norm (last). Policy RNG is not touched.
+        """
+        ...
+
+    def replay(self, batches: Sequence[HiddenStates], k: int) -> "list[Sequence[Sequence[float]]]":
+        """Per sample [R, k]: P(draft token s of a draft that starts at response token t is kept).
+
+        Row t drafts response tokens t+1 .. t+k; 0 beyond the response.
+        """
+        ...
+
+    def tensors(self) -> "Mapping[str, Tensor]":
+        """The checkpoint's tensors by the names vLLM loads (t2d left out), not copied."""
+        ...
+
+    def save(self, folder: Path) -> None:
+        """Master weights, optimizer state and counters into the existing `folder`."""
+        ...
+
+    def load(self, folder: Path) -> None:
+        """Takes back what `save` wrote."""
+        ...
+
+    def export(self, folder: Path) -> None:
+        """A Hugging Face folder that vLLM loads as it is."""
+        ...
