@@ -4,42 +4,50 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from pathlib import Path
 
+from specrl.build_draft import build_draft_init
+from specrl.build_processes import (
+    DraftOutlook,
+    build_cluster,
+    build_engine_and_learner,
+    build_sampling,
+    weight_bytes,
+)
+from specrl.build_warm_start import build_warm_start
 from specrl.checkpoint import CheckpointStore, RunState
-from specrl.cluster.local_ray import LocalRay
-from specrl.config.drafter import DraftModelConfig, NgramConfig, NoDrafterConfig
+from specrl.config.drafter import DraftModelConfig, Eagle3Config, NgramConfig, NoDrafterConfig
 from specrl.config.signature import signature
 from specrl.config.task import ArithmeticConfig, DapoMathConfig, Gsm8kConfig, TaskConfig
 from specrl.config.tracking import MlflowConfig
 from specrl.config.train import TrainConfig
-from specrl.drafter import DraftModelDrafter, NgramDrafter, NoDrafter
+from specrl.draft_init import read_record
+from specrl.drafter import DraftModelDrafter, Eagle3Drafter, NgramDrafter, NoDrafter
 from specrl.errors import UserError
 from specrl.evaluate import EvaluationPlan
-from specrl.learner.layout import check_layout, rank_placements
-from specrl.learner.megatron_learner import MegatronLearner
+from specrl.learner.layout import check_layout
 from specrl.loop import Parts, Plan, train
 from specrl.models.prepare import prepare_draft, prepare_model
 from specrl.models.prompt_format import PromptFormat, load_tokenizer
-from specrl.protocols import Actor, Cluster, Drafter, Learner, RolloutEngine, Task
-from specrl.rollout.environment import engine_environment, split_cores, usable_cores
-from specrl.rollout.settings import replica_settings
-from specrl.rollout.vllm_engine import VllmEngine
+from specrl.protocols import Drafter, Task
 from specrl.run_folder import exclusive, logging_to
 from specrl.tasks.arithmetic import Arithmetic
 from specrl.tasks.dapo_math import DapoMath
 from specrl.tasks.gsm8k import Gsm8k
 from specrl.telemetry.console import ConsoleSink
-from specrl.telemetry.jsonl import METRICS_FILE, JsonlSink, read_info
+from specrl.telemetry.jsonl import METRICS_FILE, JsonlSink, read_info, read_run
 from specrl.telemetry.mlflow_run import ui_command
 from specrl.telemetry.mlflow_sink import MlflowSink
 from specrl.telemetry.recorder import Recorder
 from specrl.telemetry.sink import Sink
-from specrl.types import Placement, Sampling
+from specrl.types import Metrics
 from specrl.weight_sync.shared_memory import SharedMemorySync
 
 logger = logging.getLogger(__name__)
 
+DRAFT_FOLDER = "draft"  # of a checkpoint
+FIRST_RATE = "spec/acceptance_rate_pos_0"
 PROMPTS_CHECKED = 64  # for room in model.max_model_len, before anything starts
 
 
@@ -73,16 +81,21 @@ def _run(config: TrainConfig, run_folder: Path, overrides: Sequence[str]) -> Non
     if state.step >= config.steps and info is not None and info.status == "finished":
         console.note(f"{run_folder}: {state.step} steps are done already; rerun=true starts again")
         return
-    model = prepare_model(config.model, lambda folder: check_layout(folder, config.learner))
-    drafter = build_drafter(config, model)
+    model = _prepared(config, console)
     task = build_task(config, model)
-    sinks = build_sinks(config, run_folder, overrides, state, console)
-    with _recording(sinks, config.steps) as recording, ExitStack() as stack:
+    with ExitStack() as stack:
         stack.enter_context(closing(task))
+        draft = _first_draft(config, model, task, checkpoint, console)
+        drafter = build_drafter(config, model, draft)
+        sinks = build_sinks(config, run_folder, overrides, state, console)
+        recording = stack.enter_context(_recording(sinks, config.steps))
+        recording.telemetry.carry(_init_metrics(config, draft))
         recording.telemetry.note("starting the engine and the learner")
         cluster = stack.enter_context(closing(build_cluster(config, run_folder)))
-        engine, learner = build_engine_and_learner(config, model, drafter, cluster, stack)
-        weight_sync = SharedMemorySync(learner, engine, weight_bytes(model))
+        outlook = _outlook(draft, state, run_folder, recording.telemetry.note)
+        engine, learner = build_engine_and_learner(config, model, drafter, cluster, stack, outlook)
+        published_bytes = weight_bytes(model) + (weight_bytes(draft) if draft else 0)
+        weight_sync = SharedMemorySync(learner, engine, published_bytes)
         stack.enter_context(closing(weight_sync))
         parts = Parts(task, engine, learner, weight_sync, recording.telemetry, checkpoints)
         if config.rerun:
@@ -93,6 +106,49 @@ def _run(config: TrainConfig, run_folder: Path, overrides: Sequence[str]) -> Non
         recording.state = train(parts, build_plan(config), state)
     if recording.state.step < config.steps:
         raise KeyboardInterrupt
+
+
+def init_draft(config: TrainConfig, console: ConsoleSink) -> Path:
+    """Folder of the draft that a run with this config would start from, built where it is not yet.
+
+    Raises as `run` does; KeyboardInterrupt after saving what is done of the build.
+    """
+    if not config.drafter.learned:
+        raise UserError(
+            f"drafter={config.drafter.name} has no weights to initialise; use drafter=eagle3"
+        )
+    model = _prepared(config, console)
+    with closing(build_task(config, model)) as task:
+        return build_draft_init(config, model, task, Recorder([console]))
+
+
+def _prepared(config: TrainConfig, console: ConsoleSink) -> Path:
+    base = prepare_model(config.model, lambda folder: check_layout(folder, config.learner))
+    return build_warm_start(config, base, Recorder([console]))
+
+
+def _first_draft(
+    config: TrainConfig, model: Path, task: Task, checkpoint: Path | None, console: ConsoleSink
+) -> Path | None:
+    """Folder of the learned draft's weights: those saved with `checkpoint`, or of its init."""
+    if not config.drafter.learned:
+        return None
+    if checkpoint is not None:
+        return checkpoint / DRAFT_FOLDER
+    return build_draft_init(config, model, task, Recorder([console]))
+
+
+def _outlook(
+    draft: Path | None, state: RunState, run_folder: Path, note: Callable[[str], None]
+) -> DraftOutlook:
+    """A resumed run judges its draft by the steps it has seen, a new one by the init's estimate."""
+    if state.step > 0:
+        steps = [record.metrics for record in read_run(run_folder).records]
+        return DraftOutlook(note, history=[m[FIRST_RATE] for m in steps if FIRST_RATE in m])
+    record = None if draft is None else read_record(draft)
+    if record is None or not record.acceptance:
+        return DraftOutlook(note)
+    return DraftOutlook(note, [b - a for a, b in pairwise((1.0, *record.acceptance))])
 
 
 @dataclass
@@ -116,26 +172,6 @@ def _recording(sinks: Sequence[Sink], steps: int) -> Iterator[_Recording]:
         recording.telemetry.finish(status)
 
 
-def build_cluster(config: TrainConfig, run_folder: Path) -> LocalRay:
-    """Ray with the GPUs that the config asks for. Raises `UserError` when there are fewer."""
-    cluster = config.cluster
-    ranks = config.learner.tensor_parallel * config.learner.data_parallel
-    num_gpus = config.rollout.replicas * cluster.gpus_per_engine
-    num_gpus += ranks * cluster.gpus_per_learner_rank
-    return LocalRay(run_folder / "logs", cluster.temp_dir, num_gpus)
-
-
-def build_engine_and_learner(
-    config: TrainConfig, model: Path, drafter: Drafter, cluster: Cluster, stack: ExitStack
-) -> tuple[RolloutEngine, Learner]:
-    """Both start at once, each in its own processes; `stack` closes the engine."""
-    engine_actors = spawn_engines(config, model, drafter, cluster)
-    learner = build_learner(config, model, cluster)
-    engine = VllmEngine(engine_actors, config.model.max_model_len)
-    engine.wait_ready()
-    return stack.enter_context(closing(engine)), learner
-
-
 def build_plan(config: TrainConfig) -> Plan:
     """The numbers the loop needs."""
     rollout = config.rollout
@@ -143,23 +179,21 @@ def build_plan(config: TrainConfig) -> Plan:
         steps=config.steps,
         prompts_per_step=rollout.prompts_per_step,
         group_size=rollout.group_size,
-        sampling=Sampling(
-            temperature=rollout.temperature,
-            top_p=rollout.top_p,
-            max_tokens=rollout.max_tokens,
-            stop_token_ids=tuple(rollout.stop_token_ids),
-            stop=tuple(rollout.stop),
-            ignore_eos=rollout.ignore_eos,
-            seed=rollout.seed,
-        ),
+        sampling=build_sampling(rollout),
         advantage=config.algorithm.advantage,
         evaluation=EvaluationPlan(**asdict(config.evaluation)),
         checkpoint_every=config.checkpoint.every,
     )
 
 
-def build_drafter(config: TrainConfig, model: Path) -> Drafter:
-    """The drafter of the config."""
+def _init_metrics(config: TrainConfig, draft: Path | None) -> Metrics:
+    """What the draft's first weights cost and are worth; empty where specrl did not fit them."""
+    record = None if draft is None else read_record(draft)
+    return {} if record is None else record.metrics(config.drafter.longest_k)
+
+
+def build_drafter(config: TrainConfig, model: Path, draft: Path | None) -> Drafter:
+    """The drafter of the config; `draft` is the folder of a learned one's weights."""
     match config.drafter:
         case NoDrafterConfig() as drafter:
             return NoDrafter(drafter)
@@ -167,6 +201,9 @@ def build_drafter(config: TrainConfig, model: Path) -> Drafter:
             return NgramDrafter(drafter)
         case DraftModelConfig() as drafter:
             return DraftModelDrafter(drafter, model, prepare_draft(drafter))
+        case Eagle3Config() as drafter:
+            assert draft is not None
+            return Eagle3Drafter(drafter, draft, config.adaptation)
         case other:
             raise AssertionError(f"no drafter for {type(other).__name__}")
 
@@ -199,54 +236,6 @@ def _task(
             return Gsm8k(config, encode, max_prompt_tokens)
         case other:
             raise AssertionError(f"no task for {type(other).__name__}")
-
-
-def weight_bytes(model: Path) -> int:
-    """Size of the model's weights on disk."""
-    return sum(path.stat().st_size for path in model.glob("*.safetensors"))
-
-
-def spawn_engines(
-    config: TrainConfig, model: Path, drafter: Drafter, cluster: Cluster
-) -> list[Actor]:
-    """One engine process per replica, starting in the background."""
-    gpus = config.cluster.gpus_per_engine
-    settings = replica_settings(
-        model, config.model.max_model_len, config.rollout, drafter.speculative_config()
-    )
-    cores = usable_cores(config.rollout.cores, gpus)
-    shares = split_cores(cores, config.rollout.replicas)
-    return [
-        cluster.spawn(
-            f"engine-{number}",
-            "specrl.rollout.worker:EngineWorker",
-            Placement(cores=own, num_gpus=gpus, env=engine_environment(own, gpus)),
-            replica,
-        )
-        for number, (replica, own) in enumerate(zip(settings, shares, strict=True))
-    ]
-
-
-def build_learner(config: TrainConfig, model: Path, cluster: Cluster) -> Learner:
-    """The learner over one process per rank; returns when the weights are loaded."""
-    placements = rank_placements(config.learner, config.cluster.gpus_per_learner_rank)
-    actors = [
-        cluster.spawn(
-            f"learner-{rank}",
-            "specrl.learner.rank:LearnerRank",
-            placement,
-            str(model),
-            config.learner,
-            config.algorithm,
-            config.rollout.temperature,
-            config.rollout.dtype,
-            config.seed,
-            rank,
-            len(placements),
-        )
-        for rank, placement in enumerate(placements)
-    ]
-    return MegatronLearner(actors, config.learner, config.algorithm)
 
 
 def build_sinks(

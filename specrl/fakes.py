@@ -13,6 +13,8 @@ import numpy as np
 from specrl.errors import ActorDied, EngineError
 from specrl.protocols import OnProgress
 from specrl.types import (
+    DraftWeights,
+    Float32,
     GenerationProgress,
     Metrics,
     Placement,
@@ -70,12 +72,17 @@ class FakeTask:
 
 @dataclass
 class FakeEngine:
-    """Draws a right answer with probability one half, from the sampling seed alone."""
+    """Draws a right answer with probability one half, from the sampling seed alone.
+
+    `live` is the snapshot last loaded, `draft_lengths` the schedule last set.
+    """
 
     events: Events = field(default_factory=list)
     faults: Faults = field(default_factory=Faults)
     version: int | None = None
     k: int = 2
+    live: WeightSnapshot | None = None
+    draft_lengths: tuple[tuple[int, int], ...] = ()
 
     def generate(
         self,
@@ -102,6 +109,14 @@ class FakeEngine:
     def load_weights(self, snapshot: WeightSnapshot) -> None:
         self.faults.check("load_weights")
         self.version = snapshot.version
+        self.live = snapshot
+
+    def set_draft_lengths(self, schedule: Sequence[tuple[int, int]]) -> None:
+        self.faults.check("set_draft_lengths")
+        self.draft_lengths = tuple(schedule)
+
+    def metrics(self) -> Metrics:
+        return {}
 
     def close(self) -> None:
         self.events.append("engine closed")
@@ -123,7 +138,7 @@ class FakeEngine:
             sample=sample,
             token_ids=tuple(int(t) for t in generator.integers(0, 100, length)),
             rollout_logprobs=np.full(length, -1.0, np.float32),
-            text=str(prompt.reference["answer"]) if right else "no idea",
+            text=str(prompt.reference.get("answer")) if right else "no idea",
             finish_reason="stop",
             versions=(version,),
             spec=SpecStats(1, (1,) * self.k, (1,) + (0,) * (self.k - 1), 1, 2),
@@ -133,16 +148,25 @@ class FakeEngine:
 
 @dataclass
 class FakeLearner:
-    """One weight, moved by the mean advantage-weighted length: deterministic, resumable."""
+    """One weight, moved by the mean advantage-weighted length: deterministic, resumable.
+
+    `draft_weight` is a learned draft, pulled half-way to the weight by each training of it; None is
+    no draft. `captured` are the responses in the cache.
+    """
 
     events: Events = field(default_factory=list)
     faults: Faults = field(default_factory=Faults)
     weight: float = 0.0
+    draft_weight: float | None = None
+    captured: list[Rollout] = field(default_factory=list)
 
     def logprobs(self, rollouts: Sequence[Rollout]) -> list[TokenLogprobs]:
         self.faults.check("logprobs")
         self.events.append("logprobs")
-        return [TokenLogprobs(policy=r.rollout_logprobs) for r in rollouts]
+        return [
+            TokenLogprobs(r.rollout_logprobs, None, np.ones_like(r.rollout_logprobs))
+            for r in rollouts
+        ]
 
     def step(self, samples: Sequence[TrainSample]) -> Metrics:
         self.faults.check("step")
@@ -150,18 +174,65 @@ class FakeLearner:
         self.weight += float(np.mean([s.advantage * len(s.response_ids) for s in samples]))
         return {"loss": self.weight}
 
+    def step_draft(self) -> Metrics:
+        self.faults.check("step_draft")
+        self.events.append("step draft")
+        return {} if self.draft_weight is None else self._pull_draft()
+
+    def capture(self, rollouts: Sequence[Rollout]) -> int:
+        self.faults.check("capture")
+        self.events.append("capture")
+        self.captured += rollouts
+        return sum(len(rollout.token_ids) for rollout in self.captured)
+
+    def fit_draft(self, learning_rate: float, part: int = 0, parts: int = 1) -> Metrics:
+        self.faults.check("fit_draft")
+        self.events.append(f"fit draft on part {part} of {parts}")
+        tokens = sum(len(rollout.token_ids) for rollout in self.captured[part::parts])
+        return {**self._pull_draft(), "lr": learning_rate, "tokens": float(tokens)}
+
+    def forget_captured(self) -> None:
+        self.captured = []
+
+    def replay_draft(self, rollouts: Sequence[Rollout], k: int) -> list[Float32]:
+        closeness = np.float32(1.0 / (1.0 + abs(self._draft() - self.weight)))
+        return [np.full((len(r.token_ids), k), closeness, np.float32) for r in rollouts]
+
+    def save_draft(self, folder: Path) -> None:
+        self.faults.check("save_draft")
+        (folder / "draft.json").write_text(json.dumps(self._draft()))
+
+    def load_draft(self, folder: Path) -> None:
+        self.draft_weight = json.loads((folder / "draft.json").read_text())
+
+    def export_draft(self, folder: Path) -> None:
+        (folder / "model.safetensors").write_text(json.dumps(self._draft()))
+
     def export_weights(self, folder: Path, version: int) -> WeightSnapshot:
         self.faults.check("export_weights")
         path = folder / f"policy-v{version}.safetensors"
         path.write_text(json.dumps(self.weight))
-        return WeightSnapshot(version=version, path=path, checksums={"weight": str(self.weight)})
+        draft = None
+        if self.draft_weight is not None:
+            draft = DraftWeights(path.with_name(f"draft-v{version}.safetensors"), {"weight": "0"})
+            draft.path.write_text(json.dumps(self.draft_weight))
+        return WeightSnapshot(version, path, {"weight": str(self.weight)}, draft)
 
     def save(self, folder: Path) -> None:
         self.faults.check("save")
-        (folder / "learner.json").write_text(json.dumps(self.weight))
+        (folder / "learner.json").write_text(json.dumps([self.weight, self.draft_weight]))
 
     def load(self, folder: Path) -> None:
-        self.weight = json.loads((folder / "learner.json").read_text())
+        self.weight, self.draft_weight = json.loads((folder / "learner.json").read_text())
+
+    def _draft(self) -> float:
+        assert self.draft_weight is not None, "this learner has no draft"
+        return self.draft_weight
+
+    def _pull_draft(self) -> Metrics:
+        gap = self.weight - self._draft()
+        self.draft_weight = self._draft() + gap / 2
+        return {"loss": abs(gap), "staleness_steps": 0.0}
 
 
 @dataclass

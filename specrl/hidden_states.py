@@ -8,8 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from specrl.types import Float32
+
 if TYPE_CHECKING:
     from torch import Tensor
+    from torch.distributed import ProcessGroup
 
 
 @dataclass(frozen=True)
@@ -51,15 +54,23 @@ class DraftTrainer(Protocol):
     aux_layers: tuple[int, ...]
     target_ids_D: "Tensor"
 
-    def fit(self, batches: Sequence[HiddenStates], learning_rate: float) -> Mapping[str, float]:
-        """One pass over the batches. Every data-parallel rank calls it, also with none.
+    def fit(
+        self,
+        batches: Sequence[HiddenStates],
+        learning_rate: float,
+        group: "ProcessGroup | None" = None,
+    ) -> Mapping[str, float]:
+        """One pass over the batches. Every rank of the data-parallel `group` calls it, also with
+        none; None is this rank alone.
 
-        Sums, to be added up over calls: loss, tokens, out_of_vocabulary_mass (token-weighted),
-        expected_accepted_pos_<i> and slots, updates, grad_norm (last). Policy RNG is not touched.
+        Sums of this rank, to be added up over calls: tokens (of the responses), slots (drafts, one
+        starts after each token but the last), over slots loss, out_of_vocabulary_mass and
+        expected_accepted_pos_<i>; besides updates and grad_norm (last), of all ranks together.
+        Policy RNG is not touched.
         """
         ...
 
-    def replay(self, batches: Sequence[HiddenStates], k: int) -> "list[Sequence[Sequence[float]]]":
+    def replay(self, batches: Sequence[HiddenStates], k: int) -> list[Float32]:
         """Per sample [R, k]: P(draft token s of a draft that starts at response token t is kept).
 
         Row t drafts response tokens t+1 .. t+k; 0 beyond the response.

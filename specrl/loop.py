@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from specrl.algo.acceptance import spec_metrics
+from specrl.algo.acceptance_views import acceptance_views
 from specrl.algo.advantages import group_advantages
 from specrl.checkpoint import CheckpointStore, RunState
 from specrl.errors import NonFiniteError, RunError
@@ -63,12 +64,17 @@ def train_step(parts: Parts, plan: Plan, state: RunState) -> Metrics:
         logprobs = parts.learner.logprobs(rollouts)
     with span("training"):
         policy = parts.learner.step(train_samples(rollouts, advantages, logprobs))
+        with span("draft"):
+            draft = parts.learner.step_draft()
     return {
         "version": float(state.step),
         **reward_metrics(rewards, plan.group_size),
         **rollout_metrics(rollouts),
         **spec_metrics(rollout.spec for rollout in rollouts),
+        **acceptance_views(rollouts, [verified.entropy for verified in logprobs]),
+        **parts.engine.metrics(),
         **{f"policy/{name}": value for name, value in policy.items()},
+        **{f"draft/{name}": value for name, value in draft.items()},
     }
 
 

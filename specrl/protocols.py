@@ -78,6 +78,10 @@ class RolloutEngine(Protocol):
         """
         ...
 
+    def metrics(self) -> Metrics:
+        """`spec/*` of the last `generate` that its rollouts do not tell; {} if none."""
+        ...
+
     def close(self) -> None: ...
 
 
@@ -96,7 +100,10 @@ class Learner(Protocol):
         ...
 
     def step_draft(self) -> Metrics:
-        """Trains the draft on the hidden states of the last `step`; {} where nothing is due."""
+        """Trains the draft on the hidden states of the last `step`; {} without a learned draft.
+
+        Only its `staleness_steps`, RL steps since it last changed, where no training is due.
+        """
         ...
 
     def export_weights(self, folder: Path, version: int) -> WeightSnapshot:
@@ -117,7 +124,10 @@ class DraftLearner(Protocol):
     """Training a draft outside RL, on responses the policy has given."""
 
     def capture(self, rollouts: Sequence[Rollout]) -> int:
-        """Adds the hidden states of a policy forward to the cache; response tokens now in it."""
+        """Adds the hidden states of a policy forward to the cache.
+
+        Returns the response tokens now in it, of the data-parallel rank that has most.
+        """
         ...
 
     def fit_draft(self, learning_rate: float, part: int = 0, parts: int = 1) -> Metrics:

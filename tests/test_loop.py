@@ -1,5 +1,6 @@
 """The loop on fakes: order of stages, versions, resume, interruption, failure of each part."""
 
+import json
 import os
 import re
 import signal
@@ -38,12 +39,14 @@ def make_plan(steps: int = 4, evaluate_every: int = 0, checkpoint_every: int = 2
     )
 
 
-def make_parts(folder: Path, faults: Faults | None = None) -> tuple[Parts, Events]:
+def make_parts(
+    folder: Path, faults: Faults | None = None, draft_weight: float | None = None
+) -> tuple[Parts, Events]:
     events: Events = []
     faults = faults or Faults()
     telemetry = FakeTelemetry(events, faults)
     engine = FakeEngine(events, faults)
-    learner = FakeLearner(events, faults)
+    learner = FakeLearner(events, faults, draft_weight=draft_weight)
     parts = Parts(
         task=FakeTask(events, faults),
         engine=engine,
@@ -79,7 +82,7 @@ def test_one_step_runs_the_five_stages_in_the_order_of_the_paper(tmp_path: Path)
         "[generation", "generate with version 0", "generation]",
         "[data", "[reward", "rewards", "reward]", "data]",
         "[logprob", "logprobs", "logprob]",
-        "[training", "step", "training]",
+        "[training", "step", "[draft", "step draft", "draft]", "training]",
     ]  # fmt: skip
 
 
@@ -250,6 +253,32 @@ def test_metrics_say_how_much_was_drafted_and_learned(tmp_path: Path) -> None:
     assert 0.0 <= metrics["reward/mean"] <= 1.0
     assert metrics["rollout/length_max"] <= 5
     assert "policy/loss" in metrics
+
+
+def test_a_learned_draft_is_trained_after_the_policy_and_goes_live_with_it(tmp_path: Path) -> None:
+    parts, _ = make_parts(tmp_path, draft_weight=0.0)
+    metrics = train_step_metrics(parts)
+    assert metrics["draft/loss"] == abs(metrics["policy/loss"]) > 0
+    assert metrics["draft/staleness_steps"] == 0.0
+    train_step(parts, make_plan(), RunState(step=1))
+    assert isinstance(parts.engine, FakeEngine)
+    live = parts.engine.live
+    assert live is not None
+    assert live.draft is not None
+    assert json.loads(live.draft.path.read_text()) == metrics["policy/loss"] / 2
+
+
+def test_without_a_learned_draft_there_are_no_draft_metrics(tmp_path: Path) -> None:
+    metrics = train_step_metrics(make_parts(tmp_path)[0])
+    assert [name for name in metrics if name.startswith("draft/")] == []
+
+
+def test_a_draft_that_fails_to_train_fails_the_step(tmp_path: Path) -> None:
+    failure = ActorDied("learner-0 died")
+    parts, _ = make_parts(tmp_path, Faults({("step_draft", 2): failure}), draft_weight=0.0)
+    with pytest.raises(ActorDied):
+        train(parts, make_plan(steps=9), RunState())
+    assert sorted(steps_of(parts)) == [0, 1]
 
 
 def train_step_metrics(parts: Parts) -> dict[str, float]:

@@ -58,13 +58,14 @@ EXAMPLES = {
 
 OUTRO = """\
 Also:
+  specrl-init-draft [...]                      builds only the draft that such a run starts from
   specrl --version
   eval "$(specrl -sc install=bash)"            tab completion for this shell (zsh, fish likewise)
   specrl --info defaults-tree                  where a composed value comes from
   SPECRL_CACHE=folder                          where converted models are kept (~/.cache/specrl)
 
-A run lives in <output_dir>/<task>-<model>-<drafter>[-k<k>]-<hash of the config> (k with a drafter
-only); the same command goes on from its last checkpoint.
+A run lives in <output_dir>/<task>-<model>-<drafter>[-k<k>][-<init>[-online]]-<hash of the config>;
+the same command goes on from its last checkpoint.
 Exit code: 0 done, 1 the run failed, 2 a mistake in the command, 130 interrupted."""
 
 

@@ -36,8 +36,9 @@ class DrafterConfig:
         if self.k == AUTO:
             return
         if type(self.k) is not int:
+            given = "null" if self.k is None else self.k
             raise UserError(
-                f"drafter.k={'null' if self.k is None else self.k} is not allowed; use a whole number from 1 to {MAX_K}, or auto"
+                f"drafter.k={given} is not allowed; use a whole number from 1 to {MAX_K}, or auto"
             )
         within("drafter.k", self.k, 1, MAX_K)
 

@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+import re
 import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, is_dataclass
@@ -112,7 +113,7 @@ def flow_text(node: Any) -> str:
 def _type_name(annotation: Any) -> str:
     if isinstance(annotation, type) and get_origin(annotation) is None:
         return annotation.__name__
-    return str(annotation).replace("typing.", "")
+    return re.sub(r"[\w.]+\.(\w+)", r"\1", str(annotation))  # without the modules
 
 
 @cache

@@ -27,7 +27,10 @@ class LearnerConfig:
     """Peak learning rate of AdamW."""
 
     warmup_steps: int = 0
-    """Optimizer steps of linear warm-up; constant afterwards."""
+    """Optimizer steps of linear warm-up."""
+
+    decay_steps: int = 0
+    """Optimizer steps after it in which the rate falls linearly to a tenth; 0 = constant."""
 
     weight_decay: float = 0.0
     """AdamW weight decay (not on norms and biases)."""
@@ -65,6 +68,7 @@ class LearnerConfig:
         one_of("learner.precision", self.precision, ("bf16", "fp32"))
         above("learner.learning_rate", self.learning_rate, 0.0)
         at_least("learner.warmup_steps", self.warmup_steps, 0)
+        at_least("learner.decay_steps", self.decay_steps, 0)
         at_least("learner.weight_decay", self.weight_decay, 0.0)
         from_to_below("learner.beta1", self.beta1, 0.0, 1.0)
         from_to_below("learner.beta2", self.beta2, 0.0, 1.0)

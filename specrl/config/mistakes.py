@@ -31,6 +31,7 @@ PATHS = {
     "drafter": "drafter=draft_model drafter.model=",
     "task": "task=gsm8k task.train_data=",
 }
+OPTIONAL_SECTION = "model.warm_start.examples"  # null with most choices
 OWN_PLACES = re.compile(
     r"hydra(\.(run|sweep|output_subdir|job\.chdir)|[./](job_logging|hydra_logging))(\.|$)"
 )
@@ -61,6 +62,8 @@ def explain(error: Exception) -> str:
     if isinstance(error, MissingConfigException) and error.options is not None:
         return unknown_choice(*_group_and_name(error.missing_cfg_file or ""), error.options)
     text = str(error)
+    if "Unexpected type for root: NoneType" in text:  # all that OmegaConf says below a null
+        return unknown_key(OPTIONAL_SECTION)
     if isinstance(error, OverrideParseException):
         return _syntax(error.override)
     ambiguous = re.match(r"Ambiguous value for argument '(.*)'", text)

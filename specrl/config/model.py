@@ -6,6 +6,7 @@ from typing import Any
 from omegaconf import MISSING
 
 from specrl.config.bounds import at_least, not_empty, one_of
+from specrl.config.warm_start import WarmStartConfig
 from specrl.errors import UserError
 
 DEFAULT_CACHE = "~/.cache/specrl"
@@ -36,6 +37,9 @@ class ModelConfig:
 
     tiny: dict[str, Any] = field(default_factory=dict)
     """source=tiny: Hugging Face config values (model_type, vocab_size ...), `seed` and `dtype`."""
+
+    warm_start: WarmStartConfig | None = None
+    """Supervised pass on worked solutions before anything else, made once; null: none."""
 
     def __post_init__(self) -> None:
         not_empty("model.name", self.name)

@@ -31,17 +31,25 @@ def signature(config: TrainConfig) -> str:
         _drop(values, key)
     if config.drafter.name == "none":
         _drop(values, "drafter.k")
-    if not config.drafter.learned:
+    if config.drafter.learned:
+        _drop(values, "drafter.on_collapse")
+        _drop(values, "drafter.health")
+    else:
         del values["init"], values["adaptation"]
     canonical = json.dumps(values, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()[:8]
 
 
 def run_name(config: TrainConfig) -> str:
-    """`<task>-<model>-<drafter>[-k<k>]-<signature>`, safe as a file name."""
+    """`<task>-<model>-<drafter>[-k<k>][-<init>[-online]]-<signature>`, safe as a file name."""
     drafter = config.drafter
-    length = [] if drafter.name == "none" else [f"k{drafter.k}"]
-    parts = [config.task.name, config.model.name, drafter.name, *length, signature(config)]
+    parts = [config.task.name, config.model.name, drafter.name]
+    if drafter.name != "none":
+        parts.append(f"k{drafter.k}")
+    if drafter.learned:
+        online = config.adaptation.name == "online"
+        parts += [config.init.name, *(["online"] if online else [])]
+    parts.append(signature(config))
     return re.sub(r"[^A-Za-z0-9._-]+", "_", "-".join(parts))
 
 

@@ -18,9 +18,10 @@ class DraftModelDrafter:
         """
         check_vocabulary(draft_folder, policy_folder)
         self.name = config.name
-        self.k = config.k
+        self.k = config.longest_k
         self._folder = draft_folder
-        self._probabilistic = config.probabilistic
+        self._sampling = config.sampling
+        self._verification = config.verification
 
     def speculative_config(self) -> dict[str, Any]:
         """vLLM's `speculative_config`."""
@@ -28,8 +29,13 @@ class DraftModelDrafter:
             "method": "draft_model",
             "model": str(self._folder),
             "num_speculative_tokens": self.k,
-            "draft_sample_method": "probabilistic" if self._probabilistic else "greedy",
+            "draft_sample_method": self._sampling,
+            "rejection_sample_method": self._verification,
         }
+
+    def draft_setup(self) -> None:
+        """None: nothing learns."""
+        return
 
 
 def check_vocabulary(draft_folder: Path, policy_folder: Path) -> None:

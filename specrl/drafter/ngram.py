@@ -10,7 +10,7 @@ class NgramDrafter:
 
     def __init__(self, config: NgramConfig) -> None:
         self.name = config.name
-        self.k = config.k
+        self.k = config.longest_k
         self._lookup_min = config.lookup_min
         self._lookup_max = config.lookup_max
 
@@ -22,3 +22,7 @@ class NgramDrafter:
             "prompt_lookup_min": self._lookup_min,
             "prompt_lookup_max": self._lookup_max,
         }
+
+    def draft_setup(self) -> None:
+        """None: nothing learns."""
+        return

@@ -13,3 +13,7 @@ class NoDrafter:
     def speculative_config(self) -> None:
         """None: vLLM decodes autoregressively."""
         return
+
+    def draft_setup(self) -> None:
+        """None: nothing learns."""
+        return

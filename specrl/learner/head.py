@@ -7,7 +7,7 @@ once, while its logits are still there, so the head runs once.
 Legend: R response tokens, C tokens of a chunk, V vocabulary rows of this rank, H hidden.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -15,6 +15,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 FP32_ROWS = 32  # rows of fp32 logits at once: stays in cache on a CPU
+CAST_ROWS = 1024  # rows of a gradient cast to fp32 at once: likewise
 ChunkLoss = Callable[[Tensor, slice], Tensor]
 """(log-probs [C], their rows of R) to a scalar loss."""
 
@@ -30,24 +31,24 @@ class HeadSettings:
 
 
 @dataclass(frozen=True)
-class _Statistics:
-    logprobs_C: Tensor
-    entropy_C: Tensor
-    log_sum_C: Tensor
+class TokenStatistics:
+    """fp32, at the temperature: log-prob of each target, entropy and log-sum-exp of its logits."""
+
+    logprobs_R: Tensor
+    entropy_R: Tensor
+    log_sum_R: Tensor
 
 
 @torch.no_grad()
 def token_logprobs(
     hidden_RH: Tensor, weight_VH: Tensor, targets_R: Tensor, settings: HeadSettings
-) -> tuple[Tensor, Tensor]:
-    """fp32 log-prob of each target and entropy of each distribution at the temperature."""
-    logprobs, entropies = [], []
+) -> TokenStatistics:
+    """Of each target under the distribution of its hidden state."""
+    parts = []
     for rows in _chunks(len(targets_R), settings.chunk_tokens):
         logits_CV = hidden_RH[rows] @ weight_VH.t()
-        statistics = _statistics(logits_CV, targets_R[rows], settings)
-        logprobs.append(statistics.logprobs_C)
-        entropies.append(statistics.entropy_C)
-    return torch.cat(logprobs), torch.cat(entropies)
+        parts.append(_statistics(logits_CV, targets_R[rows], settings))
+    return _joined(parts)
 
 
 def backward_through_head(
@@ -57,28 +58,37 @@ def backward_through_head(
     targets_R: Tensor,
     settings: HeadSettings,
     loss_of: ChunkLoss,
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tensor, TokenStatistics]:
     """Adds the head's gradient to `weight_grad_VH` and carries on into the graph of `hidden_RH`.
 
-    Returns (summed loss, entropies [R]).
+    Returns the summed loss and what the same logits say of each target.
     """
     hidden, weight = hidden_RH.detach(), weight_VH.detach()
     grad_RH = torch.empty_like(hidden)
     loss = torch.zeros((), dtype=torch.float32, device=hidden.device)
-    entropies = []
+    # Reused by all chunks: the first touch of fresh pages costs as much as the softmax.
+    buffer_CV = hidden.new_empty(min(settings.chunk_tokens, len(hidden)), len(weight))
+    buffer_VH = torch.empty_like(weight)
+    parts = []
     for rows in _chunks(len(targets_R), settings.chunk_tokens):
-        logits_CV = hidden[rows] @ weight.t()
+        logits_CV = torch.mm(hidden[rows], weight.t(), out=buffer_CV[: rows.stop - rows.start])
         statistics = _statistics(logits_CV, targets_R[rows], settings)
-        chunk_loss, slope_C = _differentiate(statistics.logprobs_C, rows, loss_of)
+        chunk_loss, slope_C = _differentiate(statistics.logprobs_R, rows, loss_of)
         loss += chunk_loss
-        entropies.append(statistics.entropy_C)
-        _logits_to_gradient(logits_CV, statistics.log_sum_C, slope_C, targets_R[rows], settings)
-        grad_RH[rows] = logits_CV @ weight
-        weight_grad_VH.add_(logits_CV.t() @ hidden[rows])
+        parts.append(statistics)
+        _logits_to_gradient(logits_CV, statistics.log_sum_R, slope_C, targets_R[rows], settings)
+        torch.mm(logits_CV, weight, out=grad_RH[rows])
+        _accumulate(weight_grad_VH, torch.mm(logits_CV.t(), hidden[rows], out=buffer_VH))
     if settings.group is not None:
         dist.all_reduce(grad_RH, group=settings.group)
     torch.autograd.backward(hidden_RH, grad_RH)
-    return loss, torch.cat(entropies)
+    return loss, _joined(parts)
+
+
+def _accumulate(total_VH: Tensor, part_VH: Tensor) -> None:
+    """Adds a block of rows at a time: torch casts a whole operand of another dtype first."""
+    for rows in _chunks(len(part_VH), CAST_ROWS):
+        total_VH[rows].add_(part_VH[rows])
 
 
 def _differentiate(logprobs_C: Tensor, rows: slice, loss_of: ChunkLoss) -> tuple[Tensor, Tensor]:
@@ -99,7 +109,15 @@ def _scaled(logits: Tensor, temperature: float) -> Tensor:
     return scaled if temperature == 1.0 else scaled.div_(temperature)
 
 
-def _statistics(logits_CV: Tensor, targets_C: Tensor, settings: HeadSettings) -> _Statistics:
+def _joined(parts: Sequence[TokenStatistics]) -> TokenStatistics:
+    return TokenStatistics(
+        torch.cat([part.logprobs_R for part in parts]),
+        torch.cat([part.entropy_R for part in parts]),
+        torch.cat([part.log_sum_R for part in parts]),
+    )
+
+
+def _statistics(logits_CV: Tensor, targets_C: Tensor, settings: HeadSettings) -> TokenStatistics:
     """Log-prob, entropy and log-sum-exp of logits / temperature over the whole vocabulary."""
     count, rows = logits_CV.shape
     local_C = targets_C - settings.vocab_start
@@ -117,7 +135,7 @@ def _statistics(logits_CV: Tensor, targets_C: Tensor, settings: HeadSettings) ->
     if settings.group is not None:
         top_C, sum_C, moment_C, target_C = _combine(top_C, sum_C, moment_C, target_C, settings)
     log_sum_C = sum_C.log() + top_C
-    return _Statistics(target_C - log_sum_C, sum_C.log() - moment_C / sum_C, log_sum_C)
+    return TokenStatistics(target_C - log_sum_C, sum_C.log() - moment_C / sum_C, log_sum_C)
 
 
 def _combine(

@@ -14,13 +14,13 @@ from specrl.errors import ActorDied, RunError
 from specrl.learner.layout import world_size
 from specrl.learner.packing import TokenSample
 from specrl.protocols import Actor, Future
-from specrl.types import Metrics, Rollout, TokenLogprobs, TrainSample, WeightSnapshot
+from specrl.types import Float32, Metrics, Rollout, TokenLogprobs, TrainSample, WeightSnapshot
 
 GRACE_S = 10.0  # after one rank fails, how long the others may take to say that one died
 
 
 class MegatronLearner:
-    """`protocols.Learner` over `LearnerRank` actors, given in rank order.
+    """`protocols.Learner` and `DraftLearner` over `LearnerRank` actors, given in rank order.
 
     Neighbouring ranks form a tensor-parallel group and get the same samples; the groups
     (data-parallel) get shares of about equal token counts. Raises `ActorDied` when a rank is gone.
@@ -41,14 +41,7 @@ class MegatronLearner:
 
     def logprobs(self, rollouts: Sequence[Rollout]) -> list[TokenLogprobs]:
         """See `protocols.Learner`."""
-        samples = [TokenSample(r.prompt.token_ids, r.token_ids) for r in rollouts]
-        shares = balanced_shares([_tokens(sample) for sample in samples], self._copies)
-        results = self._on_copies("logprobs", [[samples[i] for i in share] for share in shares])
-        merged: list[TokenLogprobs | None] = [None] * len(rollouts)
-        for share, result in zip(shares, results, strict=True):
-            for index, (policy, reference) in zip(share, result, strict=True):
-                merged[index] = TokenLogprobs(policy, reference)
-        return [item for item in merged if item is not None]
+        return self._by_rollout("logprobs", rollouts)
 
     def step(self, samples: Sequence[TrainSample]) -> Metrics:
         """See `protocols.Learner`; an optimizer step for each of `algorithm.minibatches` parts."""
@@ -61,6 +54,45 @@ class MegatronLearner:
         metrics: Metrics = self._on_copies("step", shares)[0]
         self._update_broke_off = False
         return metrics
+
+    def step_draft(self) -> Metrics:
+        """See `protocols.Learner`."""
+        # A step of the run is policy and draft: without the draft's part it is not worth saving.
+        self._update_broke_off = True
+        metrics: Metrics = self._on_all("step_draft")[0]
+        self._update_broke_off = False
+        return metrics
+
+    def capture(self, rollouts: Sequence[Rollout]) -> int:
+        """See `protocols.DraftLearner`."""
+        samples, shares = self._shares(rollouts)
+        captured = self._on_copies("capture", [[samples[i] for i in own] for own in shares])
+        return int(max(captured))
+
+    def fit_draft(self, learning_rate: float, part: int = 0, parts: int = 1) -> Metrics:
+        """See `protocols.DraftLearner`."""
+        metrics: Metrics = self._on_all("fit_draft", learning_rate, part, parts)[0]
+        return metrics
+
+    def forget_captured(self) -> None:
+        """See `protocols.DraftLearner`."""
+        self._on_all("forget_captured")
+
+    def replay_draft(self, rollouts: Sequence[Rollout], k: int) -> list[Float32]:
+        """See `protocols.DraftLearner`."""
+        return self._by_rollout("replay_draft", rollouts, k)
+
+    def save_draft(self, folder: Path) -> None:
+        """See `protocols.DraftLearner`."""
+        self._on_all("save_draft", folder)
+
+    def load_draft(self, folder: Path) -> None:
+        """See `protocols.DraftLearner`."""
+        self._on_all("load_draft", folder)
+
+    def export_draft(self, folder: Path) -> None:
+        """See `protocols.DraftLearner`."""
+        self._on_all("export_draft", folder)
 
     def export_weights(self, folder: Path, version: int) -> WeightSnapshot:
         """See `protocols.Learner`."""
@@ -77,13 +109,28 @@ class MegatronLearner:
         """See `protocols.Learner`."""
         self._on_all("load", folder)
 
+    def _shares(self, rollouts: Sequence[Rollout]) -> tuple[list[TokenSample], list[list[int]]]:
+        """All samples, and which of them each copy gets."""
+        samples = [TokenSample(r.prompt.token_ids, r.token_ids) for r in rollouts]
+        return samples, balanced_shares([_tokens(sample) for sample in samples], self._copies)
+
+    def _by_rollout(self, method: str, rollouts: Sequence[Rollout], *args: Any) -> list[Any]:
+        """What `method` gives for each rollout, in the order of `rollouts`."""
+        samples, shares = self._shares(rollouts)
+        results = self._on_copies(method, [[samples[i] for i in own] for own in shares], *args)
+        merged: list[Any] = [None] * len(rollouts)
+        for share, result in zip(shares, results, strict=True):
+            for index, item in zip(share, result, strict=True):
+                merged[index] = item
+        return merged
+
     def _on_all(self, method: str, *args: Any) -> list[Any]:
         return _results([actor.submit(method, *args) for actor in self._actors])
 
-    def _on_copies(self, method: str, shares: Sequence[Any]) -> list[Any]:
+    def _on_copies(self, method: str, shares: Sequence[Any], *args: Any) -> list[Any]:
         """One result per copy of the weights; its tensor-parallel ranks all get the same share."""
         futures = [
-            actor.submit(method, shares[rank // self._ways])
+            actor.submit(method, shares[rank // self._ways], *args)
             for rank, actor in enumerate(self._actors)
         ]
         return _results(futures)[:: self._ways]

@@ -14,9 +14,11 @@ from specrl.config.learner import LearnerConfig
 from specrl.errors import NonFiniteError
 from specrl.learner.policy import Policy
 
+LOWEST_RATE = 0.1  # of the peak, at the end of the decay
+
 
 class PolicyOptimizer:
-    """Owns gradients, fp32 master weights, Adam moments and the learning-rate warm-up."""
+    """Owns gradients, fp32 master weights, Adam moments and the learning-rate schedule."""
 
     def __init__(self, policy: Policy, config: LearnerConfig) -> None:
         """Master weights start as the policy's present weights."""
@@ -71,9 +73,11 @@ class PolicyOptimizer:
         return norm, rate
 
     def learning_rate(self) -> float:
-        """Of the next update: linear from learning_rate / warmup_steps, constant afterwards."""
-        warmup = self._config.warmup_steps
+        """Of the next update: linear from learning_rate / warmup_steps, then constant or less."""
+        warmup, decay = self._config.warmup_steps, self._config.decay_steps
         share = min(1.0, (self.updates + 1) / warmup) if warmup else 1.0
+        if decay and self.updates >= warmup:
+            share = 1.0 - (1.0 - LOWEST_RATE) * min(1.0, (self.updates - warmup) / decay)
         return self._config.learning_rate * share
 
     def _clip(self, norm: float) -> None:

@@ -66,6 +66,15 @@ def microbatches(samples: Sequence[TokenSample], max_tokens: int) -> list[Packed
     return [_pack(samples, indices) for indices in _fill(samples, max_tokens)]
 
 
+def sample_rows(batch: PackedBatch, number: int) -> tuple[Int, Int]:
+    """Packed positions of the prompt and of the response of `batch.samples[number]`."""
+    own = batch.slices[number]
+    ends = np.cumsum(batch.prompt_lengths)
+    stop = int(batch.head_rows_R[own.start]) + 1
+    length = int(batch.prompt_lengths[np.searchsorted(ends, stop)])
+    return np.arange(stop - length, stop), np.arange(own.start, own.stop) + ends[-1]
+
+
 def _fill(samples: Sequence[TokenSample], max_tokens: int) -> Iterator[list[int]]:
     """Similar lengths and equal prompts next to each other, cut where a batch is full."""
     longest: dict[tuple[int, ...], int] = {}

@@ -6,6 +6,7 @@ Legend: R response tokens of a microbatch, H hidden, T packed tokens, V vocabula
 import datetime
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,18 +18,22 @@ from torch import Tensor
 from specrl.algo.losses import Objective
 from specrl.config.algorithm import AlgorithmConfig
 from specrl.config.learner import LearnerConfig
+from specrl.errors import UserError
 from specrl.learner import cpu_shims, mapping, rendezvous
+from specrl.learner.draft import LearnedDraft
 from specrl.learner.head import HeadSettings, token_logprobs
 from specrl.learner.layout import ModelShape, read_shape, world_size
 from specrl.learner.optimizer import PolicyOptimizer
 from specrl.learner.packing import PackedBatch, TokenSample, microbatches
 from specrl.learner.policy import Policy, build_policy
-from specrl.learner.snapshot import write_snapshot
+from specrl.learner.snapshot import write_draft, write_snapshot
 from specrl.learner.state import load_state, save_state
+from specrl.learner.tap import HiddenStateTap
 from specrl.learner.update import PolicyUpdate
-from specrl.types import Float32, TrainSample, WeightSnapshot
+from specrl.types import DraftSetup, Float32, TokenLogprobs, TrainSample, WeightSnapshot
 
 COLLECTIVE_TIMEOUT = datetime.timedelta(minutes=30)
+NO_DRAFT = "this run has no learned draft; use a drafter that learns, e.g. drafter=eagle3"
 _DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 
 
@@ -36,10 +41,12 @@ class LearnerRank:
     """Rank `rank` of `world`; ranks of one tensor-parallel group are neighbours.
 
     `serving_dtype` ("bfloat16" or "float32") is that of exported weights, `temperature` that of the
-    rollouts. Nothing is loaded before `connect`, which every rank must be in at once.
+    rollouts, `draft` the learned draft that is trained beside the policy. Nothing is loaded before
+    `connect`, which every rank must be in at once. Calls about a draft raise `UserError` where
+    there is none.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (what a process is started with is one flat list)
         self,
         model_folder: str,
         learner: LearnerConfig,
@@ -49,6 +56,7 @@ class LearnerRank:
         seed: int,
         rank: int,
         world: int,
+        draft: DraftSetup | None = None,
     ) -> None:
         assert world == world_size(learner), (world, learner)
         assert temperature > 0, temperature
@@ -61,10 +69,12 @@ class LearnerRank:
         self._seed = seed
         self._rank = rank
         self._world = world
+        self._draft_setup = draft
         self._store: rendezvous.Store | None = None
         self._policy: Policy
         self._optimizer: PolicyOptimizer
         self._reference: Policy | None = None
+        self._learned_draft: LearnedDraft | None = None
 
     def listen(self) -> tuple[str, int]:
         """On rank 0: opens the meeting point and returns its (host, port)."""
@@ -88,30 +98,66 @@ class LearnerRank:
             tensor_parallel.model_parallel_cuda_manual_seed(self._seed)
             self._build()
 
-    def logprobs(
-        self, samples: Sequence[TokenSample]
-    ) -> list[tuple[Float32 | None, Float32 | None]]:
-        """Log-probs of each response, in the order given, by the policy and by the reference.
-
-        The policy's are None where the update's own forward gives them, the reference's without KL.
-        """
+    def logprobs(self, samples: Sequence[TokenSample]) -> list[TokenLogprobs]:
+        """Log-probs of each response, in the order given, by the policy and by the reference."""
         batches = microbatches(samples, self._learner.tokens_per_microbatch)
         policy = self._policy if self._learner.recompute_logprobs else None
-        return list(
-            zip(
-                self._logprobs(policy, batches, len(samples)),
-                self._logprobs(self._reference, batches, len(samples)),
-                strict=True,
-            )
-        )
+        own = self._logprobs(policy, batches, len(samples))
+        others = self._logprobs(self._reference, batches, len(samples))
+        return [
+            TokenLogprobs(logprobs, reference, entropy)
+            for (logprobs, entropy), (reference, _) in zip(own, others, strict=True)
+        ]
 
     def step(self, minibatches: Sequence[Sequence[TrainSample]]) -> dict[str, float]:
         """One optimizer step per minibatch, each given as this copy's share; metrics of all ranks.
 
         Raises `NonFiniteError` before the weights of that minibatch change.
         """
+        tap: HiddenStateTap | None = None
+        quotas: list[list[int]] = []
+        if self._learned_draft is not None:
+            lengths = [[len(sample.response_ids) for sample in part] for part in minibatches]
+            tap, quotas = self._learned_draft.before_update(lengths)
         with cpu_shims.on_this_device():
-            return self._update.run(minibatches)
+            metrics = self._update.run(minibatches, tap, quotas)
+        if self._learned_draft is not None:
+            self._learned_draft.after_update()
+        return metrics
+
+    def step_draft(self) -> dict[str, float]:
+        """See `protocols.Learner`; metrics of all ranks."""
+        return {} if self._learned_draft is None else self._learned_draft.step()
+
+    def capture(self, samples: Sequence[TokenSample]) -> int:
+        """See `protocols.DraftLearner`; of this copy's share."""
+        return self._draft.capture(samples)
+
+    def fit_draft(self, learning_rate: float, part: int, parts: int) -> dict[str, float]:
+        """See `protocols.DraftLearner`; metrics of all ranks."""
+        return self._draft.fit(learning_rate, part, parts)
+
+    def forget_captured(self) -> None:
+        """See `protocols.DraftLearner`."""
+        self._draft.forget()
+
+    def replay_draft(self, samples: Sequence[TokenSample], k: int) -> list[Float32]:
+        """See `protocols.DraftLearner`; of this copy's share."""
+        return self._draft.replay(samples, k)
+
+    def save_draft(self, folder: Path) -> None:
+        """See `protocols.DraftLearner`; the first rank writes."""
+        if self._rank == 0:
+            self._draft.save(Path(folder))
+
+    def load_draft(self, folder: Path) -> None:
+        """See `protocols.DraftLearner`."""
+        self._draft.load(Path(folder))
+
+    def export_draft(self, folder: Path) -> None:
+        """See `protocols.DraftLearner`; the first rank writes."""
+        if self._rank == 0:
+            self._draft.export(Path(folder))
 
     def export_weights(self, folder: Path, version: int) -> WeightSnapshot | None:
         """The snapshot on the rank that writes it, None on the others. Call on every rank."""
@@ -125,7 +171,8 @@ class LearnerRank:
         )
         if parallel_state.get_tensor_model_parallel_rank() == 0:
             count = 16 * (self._shape.layers + 1)
-            return write_snapshot(Path(folder), version, self._serving_dtype, tensors, count)
+            policy = write_snapshot(Path(folder), version, self._serving_dtype, tensors, count)
+            return self._with_draft(policy)
         for _ in tensors:
             pass
         return None
@@ -134,10 +181,17 @@ class LearnerRank:
         """This tensor-parallel rank's state, written once per copy of the weights."""
         if parallel_state.get_data_parallel_rank() == 0:
             save_state(self._state_file(folder), self._optimizer, self._layout())
+        if self._learned_draft is not None and self._rank == 0:
+            self._learned_draft.save_checkpoint(Path(folder))
 
     def load(self, folder: Path) -> None:
-        """Raises `UserError` when the checkpoint has another tensor parallelism or precision."""
+        """Raises `UserError` when the checkpoint has another tensor parallelism or precision.
+
+        Or no draft, in a run that has one.
+        """
         load_state(self._state_file(folder), self._optimizer, self._layout())
+        if self._learned_draft is not None:
+            self._learned_draft.load_checkpoint(Path(folder))
 
     def _build(self) -> None:
         self._shape: ModelShape = read_shape(self._folder)
@@ -160,6 +214,23 @@ class LearnerRank:
             self._algorithm.aggregation,
             self._learner.tokens_per_microbatch,
         )
+        if self._draft_setup is not None:
+            self._learned_draft = LearnedDraft(
+                self._draft_setup, self._policy, self._head, self._learner.tokens_per_microbatch
+            )
+
+    @property
+    def _draft(self) -> LearnedDraft:
+        if self._learned_draft is None:
+            raise UserError(NO_DRAFT)
+        return self._learned_draft
+
+    def _with_draft(self, policy: WeightSnapshot) -> WeightSnapshot:
+        if self._learned_draft is None:
+            return policy
+        folder, tensors = policy.path.parent, self._learned_draft.tensors()
+        draft = write_draft(folder, policy.version, self._serving_dtype, tensors)
+        return replace(policy, draft=draft)
 
     def _load_policy(self, source: mapping.HuggingFaceFolder, recompute: bool) -> Policy:
         policy = build_policy(self._shape, _DTYPES[self._learner.precision], recompute)
@@ -172,22 +243,24 @@ class LearnerRank:
     @torch.no_grad()
     def _logprobs(
         self, policy: Policy | None, batches: Sequence[PackedBatch], count: int
-    ) -> Sequence[Float32 | None]:
+    ) -> list[tuple[Float32 | None, Float32 | None]]:
+        """Log-probs and entropies of each sample; None without a policy."""
         if policy is None:
-            return [None] * count
+            return [(None, None)] * count
         policy.eval()
-        results: list[Float32] = [np.empty(0, np.float32)] * count
+        nothing = np.empty(0, np.float32)
+        results: list[tuple[Float32 | None, Float32 | None]] = [(nothing, nothing)] * count
         for batch in batches:
             hidden_TH = policy(batch)
             device = hidden_TH.device
             hidden_RH = hidden_TH.index_select(0, torch.from_numpy(batch.head_rows_R).to(device))
             targets_R = torch.from_numpy(batch.targets_R).to(device)
-            logprobs_R, _ = token_logprobs(
-                hidden_RH, policy.vocabulary_weight, targets_R, self._head
+            statistics = token_logprobs(hidden_RH, policy.vocabulary_weight, targets_R, self._head)
+            logprobs, entropies = (
+                x.cpu().numpy() for x in (statistics.logprobs_R, statistics.entropy_R)
             )
-            values = logprobs_R.cpu().numpy()
             for index, rows in zip(batch.samples, batch.slices, strict=True):
-                results[index] = values[rows]
+                results[index] = logprobs[rows], entropies[rows]
         return results
 
     def _layout(self) -> dict[str, str]:

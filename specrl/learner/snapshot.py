@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +10,10 @@ import torch
 import xxhash
 from torch import Tensor
 
-from specrl.types import WeightSnapshot
+from specrl.types import DraftWeights, WeightSnapshot
 
 HEADER_BYTES_PER_TENSOR = 256  # a name of up to 130 characters and its figures
-_DTYPES = {torch.bfloat16: "BF16", torch.float32: "F32"}
+_DTYPES = {torch.bfloat16: "BF16", torch.float32: "F32", torch.int64: "I64"}
 
 
 def write_snapshot(
@@ -28,6 +28,21 @@ def write_snapshot(
     `count` is an upper bound of the number of tensors (it sizes the header).
     """
     path = folder / f"policy-v{version}.safetensors"
+    return WeightSnapshot(version, path, _write(path, dtype, tensors, count))
+
+
+def write_draft(
+    folder: Path, version: int, dtype: torch.dtype, tensors: Mapping[str, Tensor]
+) -> DraftWeights:
+    """`folder/draft-v{version}.safetensors`, floats in `dtype`, complete or absent."""
+    path = folder / f"draft-v{version}.safetensors"
+    return DraftWeights(path, _write(path, dtype, tensors.items(), len(tensors)))
+
+
+def _write(
+    path: Path, dtype: torch.dtype, tensors: Iterable[tuple[str, Tensor]], count: int
+) -> dict[str, str]:
+    """Checksums of the tensors in the file."""
     partial = path.with_suffix(".partial")
     header: dict[str, object] = {}
     checksums: dict[str, str] = {}
@@ -36,10 +51,11 @@ def write_snapshot(
         file.seek(8 + reserved)
         offset = 0
         for name, tensor in tensors:
-            data = _bytes_of(tensor, dtype)
+            stored = dtype if tensor.is_floating_point() else tensor.dtype
+            data = _bytes_of(tensor, stored)
             checksums[name] = xxhash.xxh3_64_hexdigest(data)
             header[name] = {
-                "dtype": _DTYPES[dtype],
+                "dtype": _DTYPES[stored],
                 "shape": list(tensor.shape),
                 "data_offsets": [offset, offset + len(data)],
             }
@@ -51,7 +67,7 @@ def write_snapshot(
         # The format allows trailing spaces in the header.
         file.write(reserved.to_bytes(8, "little") + text.ljust(reserved))
     os.replace(partial, path)
-    return WeightSnapshot(version=version, path=path, checksums=checksums)
+    return checksums
 
 
 def _bytes_of(tensor: Tensor, dtype: torch.dtype) -> memoryview:

@@ -19,6 +19,7 @@ from specrl.learner.head import HeadSettings, backward_through_head
 from specrl.learner.optimizer import PolicyOptimizer
 from specrl.learner.packing import PackedBatch, TokenSample, microbatches
 from specrl.learner.policy import Policy
+from specrl.learner.tap import HiddenStateTap
 from specrl.types import Float32, TrainSample
 
 SUMS = ("tokens", "ratio", "clipped", "importance", "kl", "loss", "entropy", "difference")
@@ -69,10 +70,22 @@ class PolicyUpdate:
         self._tokens_per_microbatch = tokens_per_microbatch
         self._device = policy.head_weight.device
 
-    def run(self, minibatches: Sequence[Sequence[TrainSample]]) -> dict[str, float]:
-        """Metrics over all ranks and minibatches, token-weighted; norms and losses averaged."""
+    def run(
+        self,
+        minibatches: Sequence[Sequence[TrainSample]],
+        tap: HiddenStateTap | None = None,
+        quotas: Sequence[Sequence[int]] = (),
+    ) -> dict[str, float]:
+        """Metrics over all ranks and minibatches, token-weighted; norms and losses averaged.
+
+        `tap` records the forward passes, with a quota for each minibatch.
+        """
         self._policy.train()
-        results = [self._minibatch(samples) for samples in minibatches]
+        results = []
+        for number, samples in enumerate(minibatches):
+            if tap is not None:
+                tap.start(quotas[number])
+            results.append(self._minibatch(samples, tap))
         total = _Totals()
         for totals, _norm, _rate in results:
             total.largest = max(total.largest, totals.largest)
@@ -95,14 +108,16 @@ class PolicyUpdate:
             metrics["kl"] = total.sums["kl"] / tokens
         return metrics
 
-    def _minibatch(self, samples: Sequence[TrainSample]) -> tuple[_Totals, float, float]:
+    def _minibatch(
+        self, samples: Sequence[TrainSample], tap: HiddenStateTap | None
+    ) -> tuple[_Totals, float, float]:
         self._optimizer.zero_grad()
         weights = self._weights(samples)
         sequences = [TokenSample(s.prompt_ids, s.response_ids) for s in samples]
         totals = _Totals()
         for batch in microbatches(sequences, self._tokens_per_microbatch):
             tokens = self._policy_tokens(batch, samples, weights)
-            self._backward(batch, tokens, totals)
+            self._backward(batch, tokens, totals, tap)
         self._optimizer.reduce_gradients()
         totals.reduce(self._device)
         loss = totals.sums["loss"]
@@ -114,24 +129,33 @@ class PolicyUpdate:
         norm, rate = self._optimizer.update()
         return totals, norm, rate
 
-    def _backward(self, batch: PackedBatch, tokens: PolicyTokens, totals: _Totals) -> None:
-        hidden_TH = self._policy(batch)
+    def _backward(
+        self,
+        batch: PackedBatch,
+        tokens: PolicyTokens,
+        totals: _Totals,
+        tap: HiddenStateTap | None,
+    ) -> None:
+        hidden_TH = self._policy(batch) if tap is None else tap.forward(batch)
         rows_R = torch.from_numpy(batch.head_rows_R).to(self._device)
+        final_RH = hidden_TH.index_select(0, rows_R)
 
         def loss_of(logprobs_C: Tensor, rows: slice) -> Tensor:
             loss, sums = grpo_loss(logprobs_C, tokens.part(rows), self._objective)
             totals.add(sums)
             return loss
 
-        loss, entropy_R = backward_through_head(
-            hidden_TH.index_select(0, rows_R),
+        loss, statistics = backward_through_head(
+            final_RH,
             self._policy.vocabulary_weight,
             self._policy.vocabulary_grad,
             torch.from_numpy(batch.targets_R).to(self._device),
             self._head,
             loss_of,
         )
-        totals.add({"loss": loss, "entropy": entropy_R.sum()})
+        totals.add({"loss": loss, "entropy": statistics.entropy_R.sum()})
+        if tap is not None:
+            tap.keep(batch, final_RH, statistics.log_sum_R)
 
     def _weights(self, samples: Sequence[TrainSample]) -> list[float]:
         """Per sample, with the denominators of the whole minibatch over all data-parallel ranks."""

@@ -18,19 +18,25 @@ from specrl.errors import UserError
 MARKER = "specrl-cache.json"
 
 
-def cached_folder(root: Path, name: str, make: Callable[[Path], None]) -> Path:
+def cached_folder(
+    root: Path,
+    name: str,
+    make: Callable[[Path], None],
+    on_wait: Callable[[], None] = lambda: None,
+) -> Path:
     """Folder `root/name` as `make` fills it; made at most once, also by processes that race.
 
     `make` gets an empty folder; what it wrote appears under the final name in one rename, with a
     marker that holds size and xxh3-64 of every file. A folder whose files differ from its marker
-    is made again. `name` must change whenever the content would. Raises `UserError` when `root`
-    cannot be written or the disk is full.
+    is made again. `name` must change whenever the content would. `on_wait` is called before waiting
+    for another process that makes it. Raises `UserError` when `root` cannot be written or the disk
+    is full.
     """
     folder = root / name
     if is_intact(folder):
         return folder
     try:
-        with _lock(root, name):
+        with _lock(root, name, on_wait):
             if not is_intact(folder):
                 _build(root, name, make)
     except OSError as error:
@@ -83,11 +89,15 @@ def _seal(folder: Path) -> None:
 
 
 @contextmanager
-def _lock(root: Path, name: str) -> Iterator[None]:
+def _lock(root: Path, name: str, on_wait: Callable[[], None]) -> Iterator[None]:
     """Waits for the other processes that make `name`; the kernel frees the lock of a dead one."""
     root.mkdir(parents=True, exist_ok=True)
     with (root / f".{name}.lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            on_wait()
+            fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 

@@ -19,7 +19,7 @@ def wheel_folder(config: ModelConfig) -> Path:
     recipe = f"{config.path} {version} {gguf.name} {size} {CONVERSION}"
     root = Path(config.cache_dir).expanduser().absolute()
     return cached_folder(
-        root, folder_name(config.name, recipe), lambda folder: convert(gguf, folder)
+        root, folder_name(config.path, recipe), lambda folder: convert(gguf, folder)
     )
 
 

@@ -5,10 +5,11 @@ from typing import Any
 
 from specrl.errors import UserError
 
-EXACT_METHODS = ("ngram", "draft_model")
+EXACT_METHODS = ("ngram", "draft_model", "eagle3")
+BLOCK = "block"
 _EXACT_VALUES: Mapping[str, tuple[object, ...]] = {
-    # "block" and "synthetic" are not verified token by token (arXiv:2211.17192).
-    "rejection_sample_method": ("standard",),
+    # Token by token (arXiv:2211.17192) or jointly (arXiv:2403.10444); "synthetic" is neither.
+    "rejection_sample_method": ("standard", BLOCK),
     "draft_sample_method": ("greedy", "probabilistic"),
     "use_heterogeneous_vocab": (False,),
 }

@@ -6,7 +6,7 @@ from typing import Any, Literal
 import numpy as np
 
 from specrl.rollout.records import FinishedSample, SampleRequest
-from specrl.rollout.spec_counts import spec_stats
+from specrl.rollout.spec_counts import Steps, cut_steps, spec_stats
 
 
 class InFlight:
@@ -30,9 +30,8 @@ class InFlight:
         self._token_ids: list[int] = []
         self._logprobs: list[float] = []
         self._text: list[str] = []
-        self._num_steps = 0
+        self._steps: list[tuple[int, int]] = []
         self._num_verified = 0
-        self._num_padded = 0
 
     def receive(self, completion: Any) -> tuple[int, int, int]:
         """Takes one step's output: how many tokens, drafts and accepted draft tokens it added."""
@@ -42,15 +41,22 @@ class InFlight:
             at[token].logprob for at, token in zip(completion.logprobs, new, strict=True)
         ]
         self._text.append(completion.text)
-        self._num_steps += bool(new)
-        if self._metrics is None:
+        if self._metrics is None or not new:
             return len(new), 0, 0
-        if self._num_steps == 1:
-            # The first step has nothing to verify, but vLLM may have padded it as if it had.
-            self._num_padded = self._num_verified = len(self._metrics.per_step_accepted)
-        accepted = self._metrics.per_step_accepted[self._num_verified :]
-        self._num_verified += len(accepted)
-        return len(new), len(accepted), sum(accepted)
+        drafted, accepted = self._verified()
+        self._steps.append((drafted, accepted))
+        return len(new), int(drafted > 0), accepted
+
+    def _verified(self) -> tuple[int, int]:
+        """Draft tokens that this step proposed and accepted; 0 where it had none."""
+        metrics, before = self._metrics, self._num_verified
+        self._num_verified = len(metrics.per_step_drafted)
+        first = not self._steps
+        # The first step has nothing to verify, but vLLM may have padded it as if it had.
+        if first or self._num_verified == before:
+            return 0, 0
+        assert self._num_verified == before + 1, "one step verified two drafts of a request"
+        return metrics.per_step_drafted[before], metrics.per_step_accepted[before]
 
     def finish(self, reason: str, tokenizer: Any) -> FinishedSample:
         """The response. `tokenizer` decodes what vLLM did not (None leaves the text empty)."""
@@ -58,6 +64,7 @@ class InFlight:
         text = "".join(self._text)
         if not self._decoded and tokenizer is not None:
             text = tokenizer.decode(self._token_ids, skip_special_tokens=True)
+        steps = self._cut()
         return FinishedSample(
             key=self._request.key,
             token_ids=tuple(self._token_ids),
@@ -65,17 +72,13 @@ class InFlight:
             text=text,
             finish_reason=finish_reason,
             version=self._version,
-            spec=self._spec(),
+            spec=None if steps is None else spec_stats(steps, len(self._token_ids), self._k()),
             latency_s=time.monotonic() - self._started_s,
+            draft_steps=steps or (),
         )
 
-    def _spec(self) -> Any:
-        if self._metrics is None:
-            return None
-        return spec_stats(
-            self._metrics.per_step_drafted[self._num_padded :],
-            self._metrics.per_step_accepted[self._num_padded :],
-            num_decode_steps=self._num_steps,
-            num_tokens=len(self._token_ids),
-            k=self._metrics.num_spec_tokens,
-        )
+    def _cut(self) -> Steps | None:
+        return None if self._metrics is None else cut_steps(self._steps, len(self._token_ids))
+
+    def _k(self) -> int:
+        return int(self._metrics.num_spec_tokens)

@@ -26,6 +26,7 @@ class FinishedSample:
     version: int
     spec: SpecStats | None
     latency_s: float
+    draft_steps: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True)

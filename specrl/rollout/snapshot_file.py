@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -10,46 +11,62 @@ from safetensors import SafetensorError, safe_open
 
 from specrl.errors import EngineError, PublishError
 
-Shapes = Mapping[str, tuple[int, ...]]
 OUTPUT_LAYER = "lm_head.weight"
+DRAFT_MAP = "d2t"
+NOT_SERVED = "t2d"
+"""A draft's map from the policy's vocabulary; the engine needs the other one only."""
+
+INTEGER_TYPES = ("I64", "I32")
 
 
-def expected_shapes(model_folder: Path) -> dict[str, tuple[int, ...]]:
-    """Name and shape of every tensor a snapshot must bring: those of the folder's safetensors.
+@dataclass(frozen=True)
+class Expected:
+    """What one tensor of a snapshot must be; `dtype` by torch's name."""
 
-    A tied output layer is no tensor of its own. Raises `EngineError` when the folder has none.
+    shape: tuple[int, ...]
+    dtype: str
+
+
+def expected_tensors(model_folder: Path, dtype: str) -> dict[str, Expected]:
+    """Every tensor a snapshot must bring: those of the folder's safetensors, in the engine's dtype.
+
+    A tied output layer is no tensor of its own; integers are always int64. Raises `EngineError`
+    when the folder has none.
     """
-    shapes: dict[str, tuple[int, ...]] = {}
+    expected: dict[str, Expected] = {}
     for path in sorted(model_folder.glob("*.safetensors")):
         with safe_open(path, framework="pt") as file:
             for name in file.keys():  # noqa: SIM118 (not a mapping)
-                shapes[name] = tuple(file.get_slice(name).get_shape())
-    if not shapes:
-        raise EngineError(f"{model_folder} has no *.safetensors; save the policy in that format")
+                tensor = file.get_slice(name)
+                kind = "int64" if tensor.get_dtype() in INTEGER_TYPES else dtype
+                expected[name] = Expected(tuple(tensor.get_shape()), kind)
+    if not expected:
+        raise EngineError(f"{model_folder} has no *.safetensors; save the model in that format")
     config = json.loads((model_folder / "config.json").read_text())
-    if config.get("tie_word_embeddings"):
-        shapes.pop(OUTPUT_LAYER, None)
-    return shapes
+    if config.get("tie_word_embeddings") and NOT_SERVED not in expected:
+        expected.pop(OUTPUT_LAYER, None)
+    expected.pop(NOT_SERVED, None)
+    return expected
 
 
 def read_verified(
-    path: Path, checksums: Mapping[str, str], shapes: Shapes, dtype: str
+    path: Path, checksums: Mapping[str, str], expected: Mapping[str, Expected]
 ) -> dict[str, torch.Tensor]:
     """The tensors of the file, memory-mapped, after all of them were found right.
 
-    `dtype` is the engine's, by torch's name ("bfloat16"): a silent cast would serve other weights
-    than the checksums say. Raises `PublishError` naming the first tensor that is missing,
-    unexpected, corrupt or of another shape or dtype.
+    The dtype counts: a silent cast would serve other weights than the checksums say. Raises
+    `PublishError` naming the first tensor that is missing, unexpected, corrupt or of another shape
+    or dtype.
     """
-    _same_names("checksum list", set(checksums), set(shapes))
+    _same_names(f"{path}: checksum list", set(checksums), set(expected))
     try:
         with safe_open(path, framework="pt") as file:
-            _same_names(str(path), set(file.keys()), set(shapes))
-            tensors = {name: file.get_tensor(name) for name in shapes}
+            _same_names(str(path), set(file.keys()), set(expected))
+            tensors = {name: file.get_tensor(name) for name in expected}
     except (SafetensorError, OSError) as error:
         raise PublishError(f"{path} is no complete safetensors file: {error}") from error
     for name, tensor in tensors.items():
-        problem = _problem(tensor, shapes[name], dtype, checksums[name])
+        problem = _problem(tensor, expected[name], checksums[name])
         if problem is not None:
             raise PublishError(f"{path}: {name} has {problem}")
     return tensors
@@ -61,12 +78,30 @@ def tensor_checksum(tensor: torch.Tensor) -> str:
     return xxhash.xxh3_64_hexdigest(flat.numpy().data)
 
 
-def _problem(tensor: torch.Tensor, shape: tuple[int, ...], dtype: str, checksum: str) -> str | None:
-    if tuple(tensor.shape) != shape:
-        return f"shape {tuple(tensor.shape)}, the engine's is {shape}"
+def read_draft(
+    path: Path, checksums: Mapping[str, str], expected: Mapping[str, Expected], vocab_size: int
+) -> dict[str, torch.Tensor]:
+    """`read_verified` for a learned draft, whose vocabulary map must be one to one.
+
+    A policy token that two draft tokens stand for would be proposed with another probability than
+    the verification takes it for.
+    """
+    tensors = read_verified(path, checksums, expected)
+    if (offsets_D := tensors.get(DRAFT_MAP)) is not None:
+        ids_D = torch.arange(len(offsets_D)) + offsets_D
+        if int(ids_D.min()) < 0 or int(ids_D.max()) >= vocab_size:
+            raise PublishError(f"{path}: {DRAFT_MAP} leaves the policy's {vocab_size} tokens")
+        if len(torch.unique(ids_D)) < len(ids_D):
+            raise PublishError(f"{path}: {DRAFT_MAP} maps two draft tokens to one policy token")
+    return tensors
+
+
+def _problem(tensor: torch.Tensor, expected: Expected, checksum: str) -> str | None:
+    if tuple(tensor.shape) != expected.shape:
+        return f"shape {tuple(tensor.shape)}, the engine's is {expected.shape}"
     given = str(tensor.dtype).removeprefix("torch.")
-    if given != dtype:
-        return f"dtype {given}, the engine's is {dtype}; publish in rollout.dtype"
+    if given != expected.dtype:
+        return f"dtype {given}, the engine's is {expected.dtype}; publish in rollout.dtype"
     digest = tensor_checksum(tensor)
     return None if digest == checksum else f"checksum {digest}, not {checksum}"
 

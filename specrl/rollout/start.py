@@ -1,6 +1,7 @@
 """Starts vLLM in this process."""
 
 import os
+from collections.abc import Mapping
 from typing import Any
 
 from specrl.errors import EngineError, UserError
@@ -46,13 +47,13 @@ def engine_arguments(settings: EngineSettings, on_cpu: bool) -> dict[str, Any]:
     defaults: dict[str, Any] = {}
     if on_cpu:
         defaults = {"enforce_eager": True, "kv_cache_memory_bytes": CPU_KV_CACHE_BYTES}
-    speculation = settings.speculative_config
+    speculation = speculation_argument(settings.speculative_config, on_cpu)
     needed = {
         "model": settings.model,
         "dtype": settings.dtype,
         "seed": settings.seed,
         "max_model_len": settings.max_model_len,
-        "speculative_config": None if speculation is None else dict(speculation),
+        "speculative_config": speculation,
         # After temperature and top_p: the distribution the response was sampled from.
         "logprobs_mode": "processed_logprobs",
         "per_request_spec_decode_metrics": "none" if speculation is None else "detailed",
@@ -60,6 +61,24 @@ def engine_arguments(settings: EngineSettings, on_cpu: bool) -> dict[str, Any]:
         "use_tqdm_on_load": False,
     }
     return defaults | dict(settings.engine_args) | needed
+
+
+def speculation_argument(
+    speculative_config: Mapping[str, Any] | None, on_cpu: bool
+) -> dict[str, Any] | None:
+    """vLLM's `speculative_config`, with a draft length that can change while it runs.
+
+    On a CPU vLLM would ignore block verification and draw no probabilities for it: there the
+    engine verifies by itself, whatever the method.
+    """
+    if speculative_config is None:
+        return None
+    k = speculative_config["num_speculative_tokens"]
+    argument = dict(speculative_config)
+    argument["num_speculative_tokens_per_batch_size"] = [(1, 1, k)]
+    if on_cpu:
+        argument.pop("rejection_sample_method", None)
+    return argument
 
 
 def _keep_eager() -> None:

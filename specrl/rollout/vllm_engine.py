@@ -11,7 +11,7 @@ from specrl.errors import EngineError, PublishError, RunError
 from specrl.protocols import Actor, Future, OnProgress
 from specrl.rollout.limits import room_tokens
 from specrl.rollout.records import Advance, FinishedSample, SampleRequest
-from specrl.types import GenerationProgress, Prompt, Rollout, Sampling, WeightSnapshot
+from specrl.types import GenerationProgress, Metrics, Prompt, Rollout, Sampling, WeightSnapshot
 
 CALLS_AHEAD = 2
 """`advance` calls kept queued at each replica, so that none waits for the driver to come round."""
@@ -80,6 +80,19 @@ class VllmEngine:
             self._put_back([r for r, ok in zip(self._replicas, loaded, strict=True) if ok])
             raise PublishError(f"version {snapshot.version} did not load: {error}") from error
         self._live = snapshot
+
+    def set_draft_lengths(self, schedule: Sequence[tuple[int, int]]) -> None:
+        """Draft length by concurrency of a replica; see `RolloutEngine`.
+
+        Raises `EngineError` for a schedule out of order or a k above the drafter's own.
+        """
+        futures = [r.submit("set_draft_lengths", tuple(schedule)) for r in self._replicas]
+        for future in futures:
+            future.result()
+
+    def metrics(self) -> Metrics:
+        """Nothing: what an engine counts is in its rollouts."""
+        return {}
 
     def close(self) -> None:
         """Ends the engines, never raises; the actors themselves end with their cluster."""
@@ -193,6 +206,7 @@ def _rollout(prompt: Prompt, samples_per_prompt: int, finished: FinishedSample) 
         versions=(finished.version,),
         spec=finished.spec,
         latency_s=finished.latency_s,
+        draft_steps=finished.draft_steps,
     )
 
 

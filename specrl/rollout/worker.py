@@ -4,20 +4,31 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from specrl.errors import EngineError, PublishError, RunError
-from specrl.rollout.exactness import check_exact
+from specrl.rollout.aux_layers_check import check_aux_layers
+from specrl.rollout.draft_lengths import Schedule, check_schedule, lookup
+from specrl.rollout.exactness import BLOCK, check_exact
 from specrl.rollout.in_flight import InFlight
 from specrl.rollout.limits import room_tokens
 from specrl.rollout.records import Advance, FinishedSample, SampleRequest
 from specrl.rollout.settings import EngineSettings
-from specrl.rollout.snapshot_file import expected_shapes
+from specrl.rollout.snapshot_file import expected_tensors
+from specrl.rollout.staged_file import StagedFile
 from specrl.rollout.start import start_vllm
+from specrl.rollout.step_costs import PROMPT_TOKENS, StepTiming, time_steps
 from specrl.types import Sampling, WeightSnapshot
 
+LEARNED_METHODS = ("eagle3",)
+"""Drafts that a snapshot brings along."""
+
 WARM_UP_TOKENS = 8
+
+NO_VERSION = -1
+"""Of requests whose responses nobody sees."""
 
 
 @dataclass
@@ -34,7 +45,12 @@ class EngineWorker:
         """Starts vLLM. Raises `UserError` for a mode not known to be exact, else `EngineError`."""
         check_exact(settings.speculative_config)
         self._settings = settings
-        self._shapes = expected_shapes(Path(settings.model))
+        self._speculation = dict(settings.speculative_config or {})
+        self._expected = expected_tensors(Path(settings.model), settings.dtype)
+        self._expected_draft = None
+        if self._speculation.get("method") in LEARNED_METHODS:
+            draft_folder = Path(self._speculation["model"])
+            self._expected_draft = expected_tensors(draft_folder, settings.dtype)
         self._llm = start_vllm(settings)
         self._engine = self._llm.llm_engine
         self._tokenizer = None
@@ -46,7 +62,9 @@ class EngineWorker:
         self._live: WeightSnapshot | None = None
         self._staged: WeightSnapshot | None = None
         self._broken: str | None = None
+        self._resting = False
         self._refuse_wrong_sampling()
+        self._check_draft()
         self._warm_up()
 
     def version(self) -> int | None:
@@ -63,6 +81,7 @@ class EngineWorker:
             raise EngineError(self._broken)
         if self._live is None:
             raise EngineError("no weights are live; publish a version before generating")
+        self._refuse_changed_draft(self._live.version)
         if sampling.seed is not None:
             restart_sampler(sampling.seed + self._settings.seed)
         self._enqueue(requests, sampling, self._live.version)
@@ -98,10 +117,10 @@ class EngineWorker:
             self._engine.abort_request(ids, internal=True)
 
     def stage_weights(self, snapshot: WeightSnapshot) -> None:
-        """Verifies the snapshot's file without touching the live model. Raises `PublishError`."""
+        """Verifies the snapshot's files without touching what is live. Raises `PublishError`."""
         self._staged = None
-        dtype = self._settings.dtype
-        arguments = (str(snapshot.path), dict(snapshot.checksums), self._shapes, dtype)
+        policy = StagedFile(str(snapshot.path), dict(snapshot.checksums), self._expected)
+        arguments = (policy, self._draft_file(snapshot))
         _raise_first(self._llm.collective_rpc("specrl_stage", args=arguments))
         self._staged = snapshot
 
@@ -123,6 +142,37 @@ class EngineWorker:
             raise PublishError(f"version {snapshot.version} broke off: {_named(error)}") from error
         return snapshot.version
 
+    def set_draft_lengths(self, schedule: Schedule) -> None:
+        """Draft length by running requests, for what is drafted from now on; 0 drafts nothing.
+
+        See `specrl.protocols.RolloutEngine`. Raises `EngineError` for a schedule out of order or a
+        k above the engine's own. With 0 throughout, set while nothing runs, the drafter does not
+        even follow the policy, and it is woken only while nothing runs.
+        """
+        check_schedule(schedule, int(self._speculation.get("num_speculative_tokens", 0)))
+        if not self._speculation:
+            return
+        resting = all(k == 0 for _, k in schedule)
+        if self._resting and not resting and self._running:
+            raise EngineError(f"{len(self._running)} requests run undrafted; finish or abort them")
+        if resting != self._resting and not self._running:
+            self._llm.collective_rpc("specrl_rest_draft", args=(resting,))
+            self._resting = resting
+            # Blocks filled while the drafter rested lack its own keys and values.
+            self._reset_prefix_cache()
+        scheduler = self._scheduler()
+        scheduler.dynamic_sd_lookup = lookup(schedule, scheduler.max_num_running_reqs)
+
+    def step_seconds(self, batch: int, schedule: Schedule, top_p: float) -> StepTiming:
+        """What a step costs under `schedule`; see `step_costs`. No version need be live."""
+        batch = min(batch, self._scheduler().max_num_running_reqs)
+        prompt_tokens = min(PROMPT_TOKENS, self._settings.max_model_len // 2)
+        enqueue = partial(self._enqueue, version=NO_VERSION)
+        try:
+            return time_steps(self, enqueue, batch, schedule, prompt_tokens, top_p)
+        finally:
+            self.abort()
+
     def forget_version(self) -> None:
         """Refuses to generate until the next `load_weights`."""
         self._live = None
@@ -141,11 +191,46 @@ class EngineWorker:
             if problem is not None:
                 raise EngineError(f"speculation would not be exact: {problem}; use drafter=none")
 
+    def _check_draft(self) -> None:
+        """Also sets what vLLM cannot be told at its start."""
+        if self._speculation.get("rejection_sample_method") == BLOCK:
+            for problem in self._llm.collective_rpc("specrl_verify_by_block"):
+                if problem is not None:
+                    raise EngineError(f"{problem}; use drafter.verification=standard")
+        if self._expected_draft is not None:
+            for layers in self._llm.collective_rpc("specrl_aux_layers"):
+                check_aux_layers(Path(self._speculation["model"]), layers)
+
+    def _draft_file(self, snapshot: WeightSnapshot) -> StagedFile | None:
+        if (snapshot.draft is None) != (self._expected_draft is None):
+            brings, drafts = (
+                ("no draft", "with") if snapshot.draft is None else ("a draft", "without")
+            )
+            raise PublishError(
+                f"version {snapshot.version} brings {brings}, but the engine was started {drafts} "
+                "a learned one; policy and draft are published together"
+            )
+        if snapshot.draft is None or self._expected_draft is None:
+            return None
+        draft = snapshot.draft
+        return StagedFile(str(draft.path), dict(draft.checksums), self._expected_draft)
+
+    def _refuse_changed_draft(self, version: int) -> None:
+        if self._expected_draft is None:
+            return
+        for changed in self._llm.collective_rpc("specrl_draft_intact"):
+            if changed is not None:
+                raise EngineError(
+                    f"the live draft's {changed} is no longer that of version {version}; "
+                    "publish again"
+                )
+
     def _warm_up(self) -> None:
         """Runs every path once: vLLM compiles the n-gram proposer at its first real call (3 s)."""
         length = min(WARM_UP_TOKENS, self._settings.max_model_len - 1)
         request = SampleRequest(key=0, prompt_id="warm-up", prompt_token_ids=(0,) * length)
-        self._enqueue([request] * 2, Sampling(max_tokens=WARM_UP_TOKENS, ignore_eos=True), -1)
+        sampling = Sampling(max_tokens=WARM_UP_TOKENS, ignore_eos=True)
+        self._enqueue([request] * 2, sampling, NO_VERSION)
         self.advance(float("inf"))
         self._reset_prefix_cache()
 
@@ -164,8 +249,11 @@ class EngineWorker:
                 request, engine_id, version, metrics, decoded=params.detokenize
             )
 
+    def _scheduler(self) -> Any:
+        return self._engine.engine_core.engine_core.scheduler
+
     def _scheduled(self, engine_id: str) -> Any:
-        return self._engine.engine_core.engine_core.scheduler.requests[engine_id]
+        return self._scheduler().requests[engine_id]
 
     def _receive(self, output: Any) -> Iterable[FinishedSample]:
         flight = self._running.get(output.request_id)

@@ -7,8 +7,9 @@ from typing import Any
 
 from specrl.config.task import ArithmeticConfig
 from specrl.tasks.final_answer import final_number, has_mark, marked_answer, plain_number
-from specrl.tasks.generators import Question, distinct_questions, make_generators
+from specrl.tasks.generators import Question, entry_of, make_generators, split_questions
 from specrl.tasks.stream import shuffled_indices
+from specrl.tasks.worked_solutions import worked_solution
 from specrl.types import Prompt, Rollout
 
 # Decimal("1e999999999") is cheap to make and ruinous to print, which some scorers do.
@@ -18,7 +19,9 @@ _HUGE_EXPONENT = re.compile(r"[eE][-+]?\d{3}")
 class Arithmetic:
     """reasoning-gym's arithmetic generators and scorers.
 
-    Training and validation questions differ in their text and come from one distribution.
+    Training and validation questions come from one distribution, and which of the two a question
+    is depends on its text alone (`generators.held_out`): no config of this task trains on what
+    another one validates with.
     A reward is 1 when the scorer gives the response's final answer full marks, else 0: partial
     credit would pay for answers that merely contain the right one. Where the reference is a
     number the answer must be a single number too (`final_answer.final_number`).
@@ -31,10 +34,10 @@ class Arithmetic:
         self._generators = make_generators(
             config.generators, config.difficulty, config.generator_args, config.seed
         )
-        questions = distinct_questions(self._generators, config.train_size + config.validation_size)
-        Random(f"{config.seed}/split").shuffle(questions)
-        self._validation = questions[: config.validation_size]
-        self._train = questions[config.validation_size :]
+        self._train, self._validation = split_questions(
+            self._generators, config.train_size, config.validation_size
+        )
+        Random(f"{config.seed}/split").shuffle(self._validation)
 
     def train(self, cursor: int, num_prompts: int) -> list[Prompt]:
         indices = shuffled_indices(len(self._train), self._config.seed, cursor, num_prompts)
@@ -46,6 +49,14 @@ class Arithmetic:
 
     def rewards(self, rollouts: Sequence[Rollout]) -> list[float]:
         return [self._reward(rollout) for rollout in rollouts]
+
+    def worked_solution(self, prompt: Prompt) -> str:
+        """A step-by-step solution of one of this task's prompts, rewarded with 1."""
+        name = str(prompt.reference["generator"])
+        generator = self._generators[name]
+        return worked_solution(
+            name, generator, entry_of(generator, int(str(prompt.reference["index"])))
+        )
 
     def close(self) -> None: ...
 
@@ -89,12 +100,13 @@ def _is_tame(answer: str, reference: str) -> bool:
     """False for answers no reference looks like: too long, other scripts, huge exponents."""
     short = len(answer) <= 2 * len(reference) + 16
     script = answer.isascii() or not reference.isascii()
-    return short and script and _HUGE_EXPONENT.search(answer) is None
+    hexadecimal = answer.lower().lstrip("-").startswith("0x")  # 0x1e999 has no exponent
+    return short and script and (hexadecimal or _HUGE_EXPONENT.search(answer) is None)
 
 
 def _full_marks(generator: Any, answer: str, index: int) -> float:
     try:
-        score = generator.score_answer(answer, generator[index])
+        score = generator.score_answer(answer, entry_of(generator, index))
     except Exception:  # scorers parse what a model wrote; whatever they choke on is wrong
         return 0.0
     return 1.0 if score >= 1.0 else 0.0

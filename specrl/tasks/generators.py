@@ -1,13 +1,16 @@
 """Distinct questions from reasoning-gym's arithmetic generators."""
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from decimal import localcontext
 from importlib import import_module
 from importlib.util import find_spec
 from random import Random
 from types import ModuleType
 from typing import Any
+
+import xxhash
 
 from specrl.errors import UserError
 
@@ -16,6 +19,7 @@ _PACKAGE = "reasoning_gym.arithmetic."
 _TOO_SLOW = frozenset({"gsm_symbolic"})
 # Draws per wanted question after which a generator counts as exhausted.
 _DRAWS_PER_QUESTION = 30
+_PRECISION = 28  # Python's own default
 
 
 @dataclass(frozen=True)
@@ -59,29 +63,57 @@ def arithmetic_names() -> list[str]:
     return sorted(set(names) - _TOO_SLOW)
 
 
-def distinct_questions(generators: dict[str, Any], count: int) -> list[Question]:
-    """`count` questions with different texts, an even mix of the generators, in a fixed order.
+def entry_of(generator: Any, index: int) -> Any:
+    """Question `index` of a reasoning-gym data set, the same whatever was made before it.
+
+    Some generators set the thread's decimal precision, which others compute their answers with.
+    """
+    with localcontext(prec=_PRECISION):
+        return generator[index]
+
+
+def held_out(question: str) -> bool:
+    """True for the quarter of all questions that only validate, whatever the config."""
+    return xxhash.xxh3_64_intdigest(question.encode()) % 4 == 0
+
+
+def split_questions(
+    generators: dict[str, Any], train_size: int, validation_size: int
+) -> tuple[list[Question], list[Question]]:
+    """Training and validation questions with different texts, each an even mix of the generators,
+    in a fixed order.
 
     Raises `UserError` when a generator cannot make its share.
     """
-    share = -(-count // len(generators))
-    columns = [list(_distinct(name, made, share)) for name, made in generators.items()]
-    mixed = [question for row in zip(*columns, strict=True) for question in row]
-    return mixed[:count]
+    shares = [-(-size // len(generators)) for size in (train_size, validation_size)]
+    drawn = [_drawn(name, made, *shares) for name, made in generators.items()]
+    train, validation = zip(*drawn, strict=True)
+    return _mixed(train)[:train_size], _mixed(validation)[:validation_size]
 
 
-def _distinct(name: str, generator: Any, count: int) -> Iterator[Question]:
+def _mixed(columns: Sequence[Sequence[Question]]) -> list[Question]:
+    return [question for row in zip(*columns, strict=True) for question in row]
+
+
+def _drawn(
+    name: str, generator: Any, train_size: int, validation_size: int
+) -> tuple[list[Question], list[Question]]:
     seen: set[str] = set()
-    for index in range(_DRAWS_PER_QUESTION * count):
-        entry = generator[index]
-        if entry["question"] not in seen:
-            seen.add(entry["question"])
-            yield Question(name, index, entry["question"], str(entry["answer"]))
-        if len(seen) == count:
-            return
+    train: list[Question] = []
+    validation: list[Question] = []
+    for index in range(_DRAWS_PER_QUESTION * (train_size + validation_size)):
+        if len(train) == train_size and len(validation) == validation_size:
+            return train, validation
+        entry = entry_of(generator, index)
+        text = entry["question"]
+        kind, size = (validation, validation_size) if held_out(text) else (train, train_size)
+        if text not in seen and len(kind) < size:
+            kind.append(Question(name, index, text, str(entry["answer"])))
+        seen.add(text)
     raise UserError(
-        f"task.train_size + task.validation_size asks for {count} questions of {name}, which made "
-        f"only {len(seen)} different ones; lower them or raise task.difficulty"
+        f"task.train_size + task.validation_size asks for {train_size} and {validation_size} "
+        f"questions of {name}, which made only {len(train)} and {len(validation)} different ones; "
+        "lower them or raise task.difficulty"
     )
 
 

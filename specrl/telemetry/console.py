@@ -17,6 +17,7 @@ from specrl.types import GenerationProgress, Metrics
 
 REFRESH_S = 0.25
 QUIET_LINE_S = 30.0
+SHOWN_DRAFT_S = 0.01
 
 
 class PipeSafeConsole(Console):
@@ -144,8 +145,12 @@ def step_line(step: int, total_steps: int | None, metrics: Metrics) -> str:
         parts.append(f"accuracy {metrics['eval/accuracy']:.3f}{spread}")
     if "spec/acceptance_length" in metrics:
         parts.append(f"acceptance {metrics['spec/acceptance_length']:.2f}")
+    if metrics.get("spec/draft_collapsed"):
+        parts.append("draft collapsed")
     stages = [stage for stage in STAGES if f"time/{stage}_s" in metrics]
     parts += [f"{stage} {_seconds(metrics[f'time/{stage}_s'])}" for stage in stages]
+    if metrics.get("time/draft_s", 0.0) >= SHOWN_DRAFT_S:
+        parts.append(f"(draft {_seconds(metrics['time/draft_s'])})")
     if stages:
         parts.append(f"total {_seconds(metrics['time/step_s'])} s")
     if "rollout/tokens_per_s" in metrics:

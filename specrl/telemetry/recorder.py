@@ -36,6 +36,7 @@ class Recorder:
         self._aside_s = 0.0
         self._step_began: float | None = None
         self._finished = False
+        self._carried: dict[str, float] = {}
         for sink in self._sinks:
             sink.start()
 
@@ -58,10 +59,16 @@ class Recorder:
 
         return on_progress
 
+    def carry(self, metrics: Metrics) -> None:
+        """Figures from before the first step, for the next record."""
+        self._carried |= {name: float(value) for name, value in metrics.items()}
+
     def log(self, step: int, metrics: Metrics) -> None:
         """Closes the step: metrics, spans, `time/step_s`, `time/overhead_s` in one record."""
         assert not self._open, f"step {step} logged inside span {self._open[-1]!r}"
-        record = {name: float(value) for name, value in metrics.items()} | self._close_step()
+        own = {name: float(value) for name, value in metrics.items()}
+        record = self._carried | own | self._close_step()
+        self._carried = {}
         if "rollout/tokens" in record and record.get("time/generation_s"):
             record["rollout/tokens_per_s"] = record["rollout/tokens"] / record["time/generation_s"]
         for sink in self._sinks:

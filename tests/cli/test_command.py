@@ -76,13 +76,13 @@ def test_the_demo_is_a_sweep_by_itself():
     ("error", "code"), [(RunError("engine gone"), 1), (UserError("no such\nfolder"), 2)]
 )
 def test_a_failing_run_is_one_line_and_an_exit_code(error, code, capsys):
-    assert launch([], Runs(none=error)) == code
+    assert launch(["drafter=none"], Runs(none=error)) == code
     said = capsys.readouterr().err
     assert said == f"specrl: {' '.join(str(error).split())}\n"
 
 
 def test_a_bug_shows_its_traceback(capsys):
-    assert launch([], Runs(none=KeyError("oops"))) == 1
+    assert launch(["drafter=none"], Runs(none=KeyError("oops"))) == 1
     assert "Traceback" in capsys.readouterr().err
 
 

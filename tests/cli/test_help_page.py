@@ -44,7 +44,7 @@ def test_a_choice_shows_its_knobs_with_type_default_and_meaning():
 
 
 def test_a_group_alone_shows_its_default_choice():
-    assert choices_page(["drafter"]).startswith("drafter=none:")
+    assert choices_page(["drafter"]).startswith("drafter=eagle3:")
     assert "rl_zero_cpu" in choices_page(["experiment"])
 
 
@@ -52,7 +52,7 @@ def test_a_group_alone_shows_its_default_choice():
     ("words", "shown"),
     [
         (["drafter=ngram", "steps=3"], ["drafter=ngram: ", "steps = 100  [int]"]),
-        (["drafter.k"], ["drafter=none:\n  drafter.k = 3  [int]"]),
+        (["drafter.k"], ["drafter=eagle3:\n  drafter.k = 3  [Any]"]),
         (["drafter.lookup_max=3"], ["drafter=ngram:\n  drafter.lookup_max = 4"]),
         (["model=tiny", "model.path"], ["model=tiny:\n  model.path = "]),
         (["evaluation"], ["evaluation.every = 10", "evaluation.samples = 4"]),

@@ -14,12 +14,16 @@ from specrl.config.tracking import MlflowConfig
 from specrl.errors import UserError
 
 # Choices that cannot stand alone, and what they need.
-NEEDS = {"drafter=draft_model": ["drafter.model=/models/draft"]}
+NEEDS = {
+    "drafter=draft_model": ["drafter.model=/models/draft"],
+    "init=checkpoint": ["init.path=/models/draft"],
+    "init=none": ["drafter=none"],
+}
 ALL = [f"{group}={name}" for group in tree.groups() for name in tree.options(group)]
-REFUSED = "adaptation=online"
+ONLINE = "adaptation=online"
 
 
-@pytest.mark.parametrize("choice", [choice for choice in ALL if choice != REFUSED])
+@pytest.mark.parametrize("choice", [choice for choice in ALL if choice != "init=auto"])
 def test_every_choice_passes_the_door(choice):
     config = load([choice, *NEEDS.get(choice, [])])
     group, name = choice.split("=")
@@ -27,11 +31,32 @@ def test_every_choice_passes_the_door(choice):
         assert getattr(config, group).name == name
 
 
+@pytest.mark.parametrize(("drafter", "init"), [("eagle3", "dapo"), ("none", "none")])
+def test_the_default_init_is_what_the_drafter_needs(drafter, init):
+    assert load([f"drafter={drafter}"]).init.name == init
+
+
+def test_a_draft_that_learns_needs_an_init():
+    with pytest.raises(UserError, match="init=none says nowhere; use init=dapo"):
+        load(["drafter=eagle3", "init=none"])
+
+
+@pytest.mark.parametrize("k", ["0", "17", "2.5", "null", "true", "automatic"])
+def test_a_draft_length_is_a_small_whole_number_or_auto(k):
+    with pytest.raises(UserError, match=f"drafter.k={'True' if k == 'true' else k} is"):
+        load([f"drafter.k={k}"])
+
+
+def test_an_automatic_draft_length_reserves_room_for_the_longest():
+    assert load(["drafter.k=auto"]).drafter.longest_k == 7
+    assert load(["drafter.k=5"]).drafter.longest_k == 5
+
+
 @pytest.mark.parametrize("drafter", ["none", "ngram", "draft_model"])
 def test_online_adaptation_is_refused_by_name_with_drafters_that_do_not_learn(drafter):
     overrides = [f"drafter={drafter}", *NEEDS.get(f"drafter={drafter}", [])]
     with pytest.raises(UserError, match=f"adaptation=online cannot go with drafter={drafter}"):
-        load([*overrides, REFUSED])
+        load([*overrides, ONLINE])
 
 
 @pytest.mark.parametrize("experiment", tree.options("experiment"))
@@ -60,7 +85,7 @@ def test_the_help_line_of_the_mixture_of_experts_says_that_it_is_refused():
 def test_the_default_run_is_a_real_model_on_this_machine():
     config = load()
     assert config.model.name == "smollm2_135m"
-    assert config.drafter.name == "none"
+    assert (config.drafter.name, config.init.name) == ("eagle3", "dapo")
     assert config.task.name == "arithmetic"
     assert config.cluster.gpus_per_engine == 0
     assert isinstance(config.tracking, MlflowConfig)
@@ -94,9 +119,19 @@ def test_free_form_mappings_take_any_key():
 def test_the_knob_list_shows_the_defaults_that_hydra_composes(choice):
     group, name = choice.split("=")
     composed = OmegaConf.to_container(compose([choice]))[group]
-    shown = {knob.key.split(".")[1]: knob.default for knob in choice_knobs(group, name)}
-    expected = {key: "required" if value == "???" else value for key, value in composed.items()}
-    assert {key: yaml.safe_load(text) for key, text in shown.items()} == expected
+    shown = {
+        knob.key.split(".", 1)[1]: yaml.safe_load(knob.default)
+        for knob in choice_knobs(group, name)
+    }
+    assert shown == dict(flat(composed, leaves=set(shown)))
+
+
+def flat(composed, leaves, prefix=""):
+    for key, value in composed.items():
+        if isinstance(value, dict) and f"{prefix}{key}" not in leaves:
+            yield from flat(value, leaves, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", "required" if value == "???" else value
 
 
 @pytest.mark.parametrize("choice", ALL)

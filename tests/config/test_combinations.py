@@ -52,7 +52,7 @@ def test_values_at_the_bound_pass():
 )
 def test_a_choice_keeps_its_name(override):
     key, _, value = override.partition("=")
-    own = {"drafter": "none", "task": "arithmetic", "tracking": "mlflow"}[key.split(".")[0]]
+    own = {"drafter": "eagle3", "task": "arithmetic", "tracking": "mlflow"}[key.split(".")[0]]
     with pytest.raises(UserError, match=f"{key}={value} is not known; use one of {own}"):
         load([override])
 

@@ -8,7 +8,10 @@ from specrl.errors import UserError
 
 MISTAKES = [
     # (overrides, every one of these must be in the line)
-    ("drafter=ngrm", ["drafter=ngrm", "draft_model, ngram, none", "did you mean drafter=ngram?"]),
+    (
+        "drafter=ngrm",
+        ["drafter=ngrm", "draft_model, eagle3, ngram, none", "did you mean drafter=ngram?"],
+    ),
     ("drafer=ngram", ["drafer", "did you mean drafter=ngram?"]),
     (
         "experiment=rl_thnk",
@@ -29,7 +32,7 @@ MISTAKES = [
     ("drafter.lookup_max=3", ["drafter.lookup_max=3", "only with drafter=ngram"]),
     ("steps", ["'steps' has no value", "steps=100"]),
     ("stpes", ["'stpes'", "did you mean steps"]),
-    ("drafter", ["'drafter' has no value", "draft_model, ngram, none"]),
+    ("drafter", ["'drafter' has no value", "draft_model, eagle3, ngram, none"]),
     ("evaluation=3", ["evaluation=3", "evaluation.every=<value>"]),
     ("=3", ["'=3' names no key"]),
     ("a b=3", ["'a b=3' cannot be read"]),
@@ -50,7 +53,7 @@ MISTAKES = [
     ("task.generators=[]", ["task.generators=[]", "[chain_sum]"]),
     ("learner.cores=[a]", ["learner.cores=[a]", "a list of whole numbers"]),
     ("adaptation=on", ["adaptation=on", "offline, online"]),
-    ("drafter=null", ["drafter=null", "draft_model, ngram, none"]),
+    ("drafter=null", ["drafter=null", "draft_model, eagle3, ngram, none"]),
     ("experiment=null", ["experiment=null", "leave experiment out"]),
     ("tracking=", ["tracking=", "mlflow, none"]),
     ("rollout=3", ["rollout=3", "vllm"]),
@@ -86,8 +89,8 @@ MISTAKES = [
     ("hydra.run.dir=", ["hydra.run.dir=:", "use output_dir"]),
     ("hydra.sweep.dir=x", ["hydra.sweep.dir=x:", "use output_dir"]),
     ("hydra/job_logging=default", ["hydra/job_logging=default:", "use output_dir"]),
-    ("drafter.name=ngram", ["drafter.name=ngram", "none"]),
-    ("init.name=dapo", ["init=dapo cannot go with drafter=none", "init=none"]),
+    ("drafter.name=ngram", ["drafter.name=ngram", "eagle3"]),
+    ("init.name=none", ["drafter=eagle3 has weights", "use init=dapo"]),
     ("model.path=???", ["model.path is not set", "hub id"]),
     ("drafter=draft_model", ["drafter.model is not set", "add drafter.model="]),
     ("output_dir=", ["output_dir is empty"]),

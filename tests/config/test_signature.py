@@ -21,13 +21,15 @@ SAME = [
     "cluster.temp_dir=/tmp/r",
     f"rollout.cores=[{OURS}]",
     f"learner.cores=[{OURS}]",
-    "drafter.k=5",
+    "drafter.on_collapse=fail",
 ]
 OTHER = [
     "seed=1",
     "rollout.temperature=0.7",
     "learner.learning_rate=2e-6",
     "drafter=ngram",
+    "init=ultrachat",
+    "adaptation=online",
     "evaluation.every=5",
     "+rollout.engine_args.max_num_seqs=4",
 ]
@@ -49,6 +51,18 @@ def test_the_draft_length_counts_for_a_drafter_that_uses_it():
     assert run_name(five).startswith("arithmetic-smollm2_135m-ngram-k5-")
 
 
+@pytest.mark.parametrize("override", ["drafter.k=5", "adaptation.every=2"])
+def test_what_autoregressive_decoding_does_not_use_does_not_count(override):
+    plain = ["drafter=none"]
+    assert signature(load([*plain, override])) == signature(load(plain))
+
+
+def test_a_learned_draft_names_its_init_and_adaptation():
+    config = load(["init=ultrachat", "adaptation=online", "drafter.k=auto"])
+    name = "arithmetic-smollm2_135m-eagle3-kauto-ultrachat-online-"
+    assert run_name(config).startswith(name)
+
+
 def test_the_signature_does_not_depend_on_home_or_on_key_order(monkeypatch):
     ordered = load(["+rollout.engine_args={a: 1, b: 2}"])
     monkeypatch.setenv("HOME", "/home/somebody")
@@ -56,12 +70,12 @@ def test_the_signature_does_not_depend_on_home_or_on_key_order(monkeypatch):
 
 
 def test_the_folder_is_readable_and_below_output_dir():
-    config = load(["output_dir=/runs"])
+    config = load(["drafter=none", "output_dir=/runs"])
     assert run_folder(config) == Path("/runs") / f"arithmetic-smollm2_135m-none-{signature(config)}"
     assert len(signature(config)) == 8
 
 
 def test_a_label_with_slashes_stays_one_folder():
-    folder = run_folder(load(["model.name=org/my model", "output_dir=/runs"]))
+    folder = run_folder(load(["drafter=none", "model.name=org/my model", "output_dir=/runs"]))
     assert folder.parent == Path("/runs")
     assert folder.name.startswith("arithmetic-org_my_model-none-")

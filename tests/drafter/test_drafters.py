@@ -34,19 +34,23 @@ def test_ngram_passes_its_lookup_window_and_k() -> None:
     assert (drafter.name, drafter.k) == ("ngram", 4)
 
 
-@pytest.mark.parametrize(("probabilistic", "method"), [(True, "probabilistic"), (False, "greedy")])
-def test_draft_model_names_its_folder_and_how_it_samples(
-    tmp_path: Path, probabilistic: bool, method: str
+@pytest.mark.parametrize(
+    ("sampling", "verification"),
+    [("probabilistic", "standard"), ("greedy", "standard"), ("probabilistic", "block")],
+)
+def test_draft_model_names_its_folder_how_it_samples_and_how_it_is_verified(
+    tmp_path: Path, sampling: str, verification: str
 ) -> None:
     policy = model_folder(tmp_path / "policy", {"vocab_size": 8})
     draft = model_folder(tmp_path / "draft", {"vocab_size": 8})
-    config = DraftModelConfig(model="some/draft", k=2, probabilistic=probabilistic)
+    config = DraftModelConfig(model="some/draft", k=2, sampling=sampling, verification=verification)
     drafter = DraftModelDrafter(config, policy, draft)
     assert drafter.speculative_config() == {
         "method": "draft_model",
         "model": str(draft),
         "num_speculative_tokens": 2,
-        "draft_sample_method": method,
+        "draft_sample_method": sampling,
+        "rejection_sample_method": verification,
     }
 
 
@@ -86,7 +90,6 @@ def test_every_drafter_is_on_the_list_of_exact_modes(tmp_path: Path) -> None:
     ("change", "named"),
     [
         ({"method": "medusa"}, "medusa"),
-        ({"rejection_sample_method": "block"}, "block"),
         ({"rejection_sample_method": "synthetic"}, "synthetic"),
         ({"use_heterogeneous_vocab": True}, "use_heterogeneous_vocab"),
     ],

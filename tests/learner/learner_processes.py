@@ -75,6 +75,9 @@ def serve(pipe, args):
         def gradients(self):
             return {k: v.main_grad.clone() for k, v in self._policy.named_parameters()}
 
+        def captured(self):
+            return self._draft._tap.batches
+
         def peak_rss_gib(self):
             import resource
 
@@ -102,12 +105,16 @@ def algorithm_config(**changes):
 
 
 @contextmanager
-def running_learner(folder, learner=None, algorithm=None, temperature=1.0, serving="float32"):
+def running_learner(
+    folder, learner=None, algorithm=None, temperature=1.0, serving="float32", draft=None
+):
     learner = learner or learner_config()
     algorithm = algorithm or algorithm_config()
     world = world_size(learner)
     fixed = (str(folder), learner, algorithm, temperature, serving, 0)
-    actors = [ProcessActor(f"learner-{rank}", (*fixed, rank, world)) for rank in range(world)]
+    actors = [
+        ProcessActor(f"learner-{rank}", (*fixed, rank, world, draft)) for rank in range(world)
+    ]
     try:
         result = MegatronLearner(actors, learner, algorithm)
         result.actors = actors

@@ -9,7 +9,7 @@ from specrl.config.algorithm import AlgorithmConfig
 from specrl.config.learner import LearnerConfig
 from specrl.errors import ActorDied
 from specrl.learner.megatron_learner import MegatronLearner, balanced_shares
-from specrl.types import Prompt, Rollout, TrainSample
+from specrl.types import Prompt, Rollout, TokenLogprobs, TrainSample
 
 
 class FakeFuture:
@@ -42,7 +42,7 @@ class FakeRank:
         assert (host, port) == ("host", 1)
 
     def logprobs(self, samples):
-        return [(np.array(sample.response_ids, np.float32), None) for sample in samples]
+        return [TokenLogprobs(np.array(sample.response_ids, np.float32)) for sample in samples]
 
     def step(self, _minibatches):
         return {"loss": float(self.name[-1])}

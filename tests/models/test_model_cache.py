@@ -80,6 +80,21 @@ def test_processes_that_race_make_it_once(tmp_path):
     assert is_intact(tmp_path / "m")
 
 
+def test_who_waits_for_another_process_can_say_so(tmp_path):
+    context = multiprocessing.get_context("fork")
+    worker = context.Process(target=cached_folder, args=(tmp_path, "m", make))
+    worker.start()
+    while not (tmp_path / "made.log").exists():
+        time.sleep(0.005)
+    said = []
+    cached_folder(tmp_path, "m", make, lambda: said.append("waiting"))
+    worker.join()
+    assert said == ["waiting"]
+    assert times_made(tmp_path) == 1
+    cached_folder(tmp_path, "m", make, lambda: said.append("again"))
+    assert said == ["waiting"]
+
+
 def test_a_cache_that_cannot_be_written_names_the_knob(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match=r"model.cache_dir=.*SPECRL_CACHE"):

@@ -3,14 +3,26 @@
 from collections.abc import Iterator
 
 import pytest
-from rollout_engines import GREEDY_DRAFT, NGRAM, PROBABILISTIC_DRAFT, ToyEngine, start_toy
+from rollout_engines import (
+    EAGLE3,
+    GREEDY_DRAFT,
+    NGRAM,
+    PROBABILISTIC_DRAFT,
+    ToyEngine,
+    start_toy,
+)
 
 
-@pytest.fixture(scope="session", params=["none", "ngram", "draft_model"])
+@pytest.fixture(scope="session", params=["none", "ngram", "draft_model", "eagle3"])
 def toy_engine(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ToyEngine]:
-    speculation = {"none": None, "ngram": NGRAM, "draft_model": PROBABILISTIC_DRAFT}[request.param]
+    speculation = {
+        "none": None,
+        "ngram": NGRAM,
+        "draft_model": PROBABILISTIC_DRAFT,
+        "eagle3": EAGLE3,
+    }[request.param]
     started = start_toy(tmp_path_factory.mktemp(request.param), speculation)
     yield started
     started.actor.kill()

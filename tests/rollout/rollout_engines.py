@@ -1,15 +1,25 @@
 """Real engines on toy models, one process each."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from rollout_process import ProcessActor
-from rollout_toys import MAX_MODEL_LEN, save_tokenizer, snapshot, toy
+from rollout_toys import (
+    MAX_MODEL_LEN,
+    Tensors,
+    draft_weights,
+    save_draft,
+    save_tokenizer,
+    snapshot,
+    toy,
+    toy_draft,
+)
 
 from specrl.rollout.environment import engine_environment
 from specrl.rollout.settings import EngineSettings
 from specrl.rollout.vllm_engine import VllmEngine
+from specrl.types import WeightSnapshot
 
 NGRAM = {
     "method": "ngram",
@@ -23,6 +33,8 @@ PROBABILISTIC_DRAFT = {
     "draft_sample_method": "probabilistic",
 }
 GREEDY_DRAFT = PROBABILISTIC_DRAFT | {"draft_sample_method": "greedy"}
+EAGLE3 = PROBABILISTIC_DRAFT | {"method": "eagle3"}
+BLOCK = {"rejection_sample_method": "block"}
 
 
 @dataclass
@@ -34,9 +46,18 @@ class ToyEngine:
     model: Any
     folder: Path
     drafts: bool
+    draft: Tensors | None = None
 
-    def publish(self, model: Any, version: int, folder: Path) -> None:
-        self.engine.load_weights(snapshot(model, folder, version))
+    def publish(self, model: Any, version: int, folder: Path, draft: Tensors | None = None) -> None:
+        self.engine.load_weights(self.snapshot(model, version, folder, draft))
+
+    def snapshot(
+        self, model: Any, version: int, folder: Path, draft: Tensors | None = None
+    ) -> WeightSnapshot:
+        """Of a learned draft's engine with `draft`, or the draft it was started with."""
+        new = snapshot(model, folder, version)
+        draft = self.draft if draft is None else draft
+        return new if draft is None else replace(new, draft=draft_weights(draft, folder))
 
 
 def start_toy(
@@ -44,13 +65,22 @@ def start_toy(
     speculation: dict[str, Any] | None,
     tied: bool = False,
     target: str = "specrl.rollout.worker:EngineWorker",
+    draft_vocab: int = 5,
+    draft_config: dict[str, Any] | None = None,
+    policy: Any = None,
+    draft: Tensors | None = None,
 ) -> ToyEngine:
-    model = toy(seed=0, tied=tied)
-    live = snapshot(model, folder / "policy", version=1)
+    """EAGLE-3 starts on `draft`, or one of `draft_vocab` tokens; `draft_config` overrides."""
+    model = toy(seed=0, tied=tied) if policy is None else policy
+    snapshot(model, folder / "policy", version=1)
     if tied:
         save_tokenizer(folder / "policy")
     if speculation is not None and speculation["method"] == "draft_model":
         toy(seed=1, hidden=32, layers=1, heads=1).save_pretrained(folder / "draft")
+        speculation = speculation | {"model": str(folder / "draft")}
+    if speculation is not None and speculation["method"] == "eagle3":
+        draft = toy_draft(seed=1, vocab=draft_vocab) if draft is None else draft
+        save_draft(draft, folder / "draft", draft_config or {})
         speculation = speculation | {"model": str(folder / "draft")}
     settings = EngineSettings(
         model=str(folder / "policy"),
@@ -68,10 +98,12 @@ def start_toy(
     env = engine_environment(cores=[]) | {"OMP_NUM_THREADS": "1"}
     actor = ProcessActor("engine-0", target, (settings,), env)
     engine = VllmEngine([actor], MAX_MODEL_LEN)
+    drafts = speculation is not None
+    started = ToyEngine(engine, actor, model, folder, drafts, draft)
     try:
         engine.wait_ready()
-        engine.load_weights(live)
+        started.publish(model, 1, folder / "policy")
     except BaseException:
         actor.kill()
         raise
-    return ToyEngine(engine, actor, model, folder, drafts=speculation is not None)
+    return started

@@ -1,5 +1,6 @@
 """Toy policies, their snapshots, and what an independent Hugging Face forward says about them."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -7,16 +8,23 @@ import numpy as np
 import torch
 import xxhash
 from safetensors import safe_open
+from safetensors.torch import save_file
 
-from specrl.types import Rollout, WeightSnapshot
+from specrl.types import DraftWeights, Rollout, WeightSnapshot
 
 VOCAB = 8
 MAX_MODEL_LEN = 64
+LAYERS = 3
+HIDDEN = 64
+AUX_LAYERS = (0, 1, 2)
+Tensors = dict[str, torch.Tensor]
 
 # B sequences, T tokens, V vocabulary
 
 
-def toy(seed: int, hidden: int = 64, layers: int = 2, heads: int = 2, tied: bool = False) -> Any:
+def toy(
+    seed: int, hidden: int = HIDDEN, layers: int = LAYERS, heads: int = 2, tied: bool = False
+) -> Any:
     """A Llama of vocabulary 8 whose distribution is far from flat."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -43,6 +51,68 @@ def toy(seed: int, hidden: int = 64, layers: int = 2, heads: int = 2, tied: bool
             else:
                 weight.normal_(0, (0.3 if tied else 1.5) / weight.shape[-1] ** 0.5)
     return model
+
+
+def toy_draft(seed: int, vocab: int, dtype: torch.dtype = torch.float32) -> Tensors:
+    """An EAGLE-3 draft of the toy policy with random weights, over the last `vocab` tokens."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def matrix(rows: int, columns: int, size: float = 1.0) -> torch.Tensor:
+        return (torch.randn(rows, columns, generator=generator) * size / columns**0.5).to(dtype)
+
+    ones = torch.ones(HIDDEN, dtype=dtype)
+    layer = {
+        "hidden_norm.weight": ones.clone(),
+        "input_layernorm.weight": ones.clone(),
+        "post_attention_layernorm.weight": ones.clone(),
+        "self_attn.q_proj.weight": matrix(64, 2 * HIDDEN),
+        "self_attn.k_proj.weight": matrix(32, 2 * HIDDEN),
+        "self_attn.v_proj.weight": matrix(32, 2 * HIDDEN),
+        "self_attn.o_proj.weight": matrix(HIDDEN, 64),
+        "mlp.gate_proj.weight": matrix(2 * HIDDEN, HIDDEN),
+        "mlp.up_proj.weight": matrix(2 * HIDDEN, HIDDEN),
+        "mlp.down_proj.weight": matrix(HIDDEN, 2 * HIDDEN),
+    }
+    tensors = {f"midlayer.{name}": tensor for name, tensor in layer.items()}
+    tensors |= {
+        "fc.weight": matrix(HIDDEN, 3 * HIDDEN),
+        "norm.weight": ones.clone(),
+        "lm_head.weight": matrix(vocab, HIDDEN, size=1.5),
+    }
+    if vocab < VOCAB:
+        tensors["d2t"] = torch.full((vocab,), VOCAB - vocab)
+    return tensors
+
+
+def save_draft(draft: Tensors, folder: Path, config: dict[str, Any]) -> None:
+    """A folder as vLLM reads it; `config` overrides."""
+    folder.mkdir(parents=True)
+    values = {
+        "architectures": ["LlamaForCausalLMEagle3"],
+        "model_type": "llama",
+        "hidden_size": HIDDEN,
+        "intermediate_size": 2 * HIDDEN,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+        "head_dim": 32,
+        "max_position_embeddings": MAX_MODEL_LEN,
+        "vocab_size": VOCAB,
+        "draft_vocab_size": len(draft["lm_head.weight"]),
+        "rms_norm_eps": 1e-6,
+        "tie_word_embeddings": False,
+        "eagle_aux_hidden_state_layer_ids": list(AUX_LAYERS),
+        "specrl": {"aux_layers": list(AUX_LAYERS)},
+    }
+    (folder / "config.json").write_text(json.dumps(values | config))
+    save_file(draft, folder / "model.safetensors")
+
+
+def draft_weights(draft: Tensors, folder: Path) -> DraftWeights:
+    """As the learner would publish them, beside the policy's file."""
+    path = folder / "draft.safetensors"
+    save_file(draft, path)
+    return DraftWeights(path, checksums(path))
 
 
 def save_tokenizer(folder: Path) -> None:

@@ -64,7 +64,7 @@ def test_the_stock_cpu_build_samples_wrongly_and_still_needs_the_patch(
     finally:
         stock.actor.kill()
     assert p_value < 1e-12, (
-        "vLLM samples right without specrl.rollout.patches.expand_batch: drop it"
+        "vLLM samples right without specrl.rollout.patches.cpu_sampler: drop its verification"
     )
 
 

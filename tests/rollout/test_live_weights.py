@@ -13,7 +13,7 @@ from rollout_toys import checksums, snapshot, toy, worst_logprob_error
 from safetensors.torch import load_file, save_file
 
 from specrl.errors import EngineError, PublishError
-from specrl.rollout.patches import expand_batch
+from specrl.rollout.patches import cpu_sampler
 from specrl.rollout.settings import EngineSettings
 from specrl.rollout.worker import EngineWorker
 from specrl.types import Prompt, Rollout, Sampling, WeightSnapshot
@@ -178,7 +178,7 @@ class UnpatchableWorker(EngineWorker):
     """An engine whose vLLM could not be patched, as after a renaming upstream."""
 
     def __init__(self, settings: EngineSettings) -> None:
-        expand_batch.install = lambda: None
+        cpu_sampler.install = lambda: None
         super().__init__(settings)
 
 

@@ -37,6 +37,7 @@ class FakeWorker:
         self.served: list[int] = []
         self.fail: dict[str, list[Exception | None]] = {}
         self.calls: list[str] = []
+        self.schedule: Sequence[tuple[int, int]] = ()
 
     def submit(self, method: str, *args: Any, **_: Any) -> Now:
         self.calls.append(method)
@@ -73,6 +74,9 @@ class FakeWorker:
             request.key, (request.key, 5), logprobs, "t", "stop", self.live, None, 1.0
         )
         return Advance((done,), len(self.queue), tokens=2, num_drafts=2, num_accepted_tokens=1)
+
+    def set_draft_lengths(self, schedule: Sequence[tuple[int, int]]) -> None:
+        self.schedule = schedule
 
     def abort(self) -> None:
         self.queue.clear()
@@ -202,6 +206,16 @@ def test_a_first_load_that_fails_on_one_replica_leaves_none_live() -> None:
     with pytest.raises(PublishError):
         engine.load_weights(snapshot(1))
     assert (engine.version, workers[0].live) == (None, None)
+
+
+def test_draft_lengths_reach_every_replica_and_a_refusal_comes_back() -> None:
+    workers = [FakeWorker("a"), FakeWorker("b")]
+    engine = engine_on(workers)
+    engine.set_draft_lengths([(4, 3), (5, 0)])
+    assert [worker.schedule for worker in workers] == [((4, 3), (5, 0))] * 2
+    workers[1].fail["set_draft_lengths"] = [EngineError("draft length 9 is not allowed")]
+    with pytest.raises(EngineError, match="draft length 9"):
+        engine.set_draft_lengths([(1, 9)])
 
 
 def test_waiting_for_readiness_raises_what_kept_a_replica_from_starting() -> None:

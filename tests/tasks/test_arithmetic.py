@@ -2,6 +2,7 @@
 
 import json
 import re
+from decimal import getcontext, localcontext
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from specrl.config.task import ArithmeticConfig
 from specrl.errors import UserError
 from specrl.tasks.arithmetic import Arithmetic
-from specrl.tasks.generators import arithmetic_names, distinct_questions
+from specrl.tasks.generators import arithmetic_names, held_out, split_questions
 from specrl.types import Rollout
 
 SMALL = {"train_size": 60, "validation_size": 20}
@@ -131,10 +132,37 @@ def test_malformed_and_hostile_answers_score_zero():
 
 
 def test_more_questions_than_there_are_is_one_line():
-    dull = [{"question": "1 + 1", "answer": "2"}, {"question": "1 + 2", "answer": "3"}] * 100
-    assert len(distinct_questions({"dull": dull}, 2)) == 2
-    with pytest.raises(UserError, match=r"task.train_size.*only 2 .*raise task.difficulty"):
-        distinct_questions({"dull": dull}, 3)
+    dull = [{"question": f"1 + {n % 8}", "answer": str(1 + n % 8)} for n in range(500)]
+    kept = sum(not held_out(f"1 + {n}") for n in range(8))
+    assert 0 < kept < 8
+    train, validation = split_questions({"dull": dull}, kept, 8 - kept)
+    assert len({question.text for question in train + validation}) == 8
+    with pytest.raises(UserError, match=rf"task.train_size.*only {kept} and .*raise task.diff"):
+        split_questions({"dull": dull}, kept + 1, 1)
+
+
+def test_no_config_trains_on_what_another_validates_with():
+    trained = {p.text for p in task(seed=1, train_size=3000).train(0, 3000)}
+    validated = {p.text for p in task(seed=2, validation_size=500).validation(500)}
+    assert len(validated) == 500
+    assert not trained & validated
+    assert {held_out(text) for text in validated} == {True}
+
+
+def test_answers_do_not_depend_on_what_other_generators_did_to_the_decimal_precision():
+    alone = task(generators=["decimal_chain_sum"], difficulty=3).validation(10)
+    task(generators=["decimal_arithmetic"])
+    assert getcontext().prec == 28
+    with localcontext(prec=5):
+        again = task(generators=["decimal_chain_sum"], difficulty=3).validation(10)
+    assert again == alone
+
+
+def test_a_hexadecimal_answer_may_look_like_a_huge_exponent():
+    made = task(generators=["bitwise_arithmetic"], train_size=400)
+    odd = [p for p in made.train(0, 400) if re.search(r"e\d{3}", str(p.reference["answer"]))]
+    assert odd
+    assert [reward(made, p, f"Answer: {p.reference['answer']}\n") for p in odd] == [1.0] * len(odd)
 
 
 def test_generator_args_override_difficulty_and_are_checked():

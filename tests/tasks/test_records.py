@@ -7,7 +7,8 @@ import pytest
 from pyarrow import parquet
 
 from specrl.errors import UserError
-from specrl.tasks.records import Columns, load_records, split_files
+from specrl.tasks.records import Columns, load_records
+from specrl.tasks.rows import split_files
 
 COLUMNS = Columns("prompt", "answer")
 

@@ -45,6 +45,14 @@ def test_a_step_without_speculation_or_evaluation_says_nothing_of_them():
     assert line == "step 1  reward 1.000"
 
 
+def test_a_step_says_what_the_draft_costs_and_that_it_has_collapsed():
+    line = step_line(3, 20, STEP | {"time/draft_s": 0.5, "spec/draft_collapsed": 1.0})
+    assert "acceptance 2.00  draft collapsed  data" in line
+    assert "training 5.00  (draft 0.50)  total" in line
+    healthy = step_line(3, 20, STEP | {"time/draft_s": 0.0, "spec/draft_collapsed": 0.0})
+    assert healthy == step_line(3, 20, STEP)
+
+
 def test_a_log_file_gets_the_step_unwrapped_and_without_escapes(tmp_path):
     text, console = recorded()
     ConsoleSink(tmp_path, console=console).log(1, STEP)

@@ -136,6 +136,14 @@ def test_generation_has_a_rate(recorder, sink, clock):
     assert sink.steps[1]["rollout/tokens_per_s"] == 400
 
 
+def test_what_was_measured_before_the_first_step_is_in_its_record_only(recorder, sink):
+    recorder.carry({"init/seconds": 3})
+    recorder.log(0, {"reward/mean": 1.0})
+    recorder.log(1, {"reward/mean": 0.5})
+    assert sink.steps[0]["init/seconds"] == 3.0
+    assert "init/seconds" not in sink.steps[1]
+
+
 def test_logging_inside_a_span_is_our_bug(recorder):
     with pytest.raises(AssertionError, match="training"), recorder.span("training"):
         recorder.log(1, {})

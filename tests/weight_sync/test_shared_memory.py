@@ -20,9 +20,12 @@ def base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def make_sync(faults: Faults) -> tuple[SharedMemorySync, FakeEngine]:
+def make_sync(
+    faults: Faults, draft_weight: float | None = None
+) -> tuple[SharedMemorySync, FakeEngine]:
     engine = FakeEngine(faults=faults)
-    return SharedMemorySync(FakeLearner(faults=faults), engine), engine
+    learner = FakeLearner(faults=faults, draft_weight=draft_weight)
+    return SharedMemorySync(learner, engine), engine
 
 
 def test_only_the_live_version_s_file_stays(base: Path) -> None:
@@ -55,6 +58,19 @@ def test_a_failed_publish_keeps_the_live_file_and_drops_the_new_one(
     assert files(base) == ["policy-v0.safetensors"]
     sync.publish(2)
     assert files(base) == ["policy-v2.safetensors"]
+
+
+def test_policy_and_draft_live_and_go_together(base: Path) -> None:
+    faults = Faults({("load_weights", 2): PublishError("corrupt")})
+    sync, engine = make_sync(faults, draft_weight=0.0)
+    for version in range(2):
+        sync.publish(version)
+        assert files(base) == [f"{part}-v{version}.safetensors" for part in ("draft", "policy")]
+    assert engine.live is not None
+    assert engine.live.draft is not None
+    with pytest.raises(PublishError):
+        sync.publish(2)
+    assert files(base) == ["draft-v1.safetensors", "policy-v1.safetensors"]
 
 
 def test_closing_leaves_nothing_behind(base: Path) -> None:

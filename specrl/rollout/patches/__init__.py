@@ -1,22 +1,26 @@
-"""Corrections of vLLM's CPU build, one file each.
+"""Corrections of vLLM, one file each.
 
 `sampling_problem` says what is still wrong in this process; an empty answer is the licence to
-speculate. It checks behaviour, not names, so it also holds once upstream needs no patch.
+speculate. It checks behaviour, not names.
 """
 
-from specrl.rollout.patches import expand_batch, padded_drafts, zero_rows
+from specrl.rollout.patches import cpu_sampler, own_head
 
 
 def install() -> None:
-    """Installs the sampling patches on a CPU."""
+    """Installs what this platform needs."""
     from vllm.platforms import current_platform
 
+    own_head.install()
     if current_platform.is_cpu():
-        expand_batch.install()
-        zero_rows.install()
-        padded_drafts.install()
+        cpu_sampler.install()
 
 
 def sampling_problem() -> str | None:
-    """What speculation would get wrong in this process; None where it is right."""
-    return expand_batch.problem() or zero_rows.problem() or padded_drafts.problem()
+    """What speculation would get wrong in this process; None where it is right.
+
+    On a GPU vLLM's own kernels do it, unpatched.
+    """
+    from vllm.platforms import current_platform
+
+    return cpu_sampler.problem() if current_platform.is_cpu() else None

@@ -1,0 +1,133 @@
+"""Losses of a draft against the policy, with their gradients, over a few rows at a time.
+
+The policy's distribution p over the draft vocabulary is not renormalised: what it sums to is the
+mass that the draft can reach. q is the draft's softmax over its vocabulary, both at the rollout's
+temperature. Gradients take the place of the logits, so no fp32 copy of them is ever whole.
+
+Legend: C tokens that are predicted, S draft steps, D draft vocabulary.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+CACHED_ELEMENTS = 2**16  # of one fp32 array at once: a few such arrays stay in a CPU's L2 cache
+LOSSES = ("soft_ce", "tv", "hard_ce")
+
+
+@dataclass(frozen=True)
+class Teacher:
+    """The policy at C tokens: logits over the draft vocabulary, log-sum-exp over its own.
+
+    `logits_CD` are not divided by `temperature`, `log_sum_C` is of logits / temperature.
+    `tokens_C` are the draft ids of the tokens that came, negative outside the draft vocabulary.
+    """
+
+    logits_CD: Tensor
+    log_sum_C: Tensor
+    tokens_C: Tensor
+    temperature: float
+
+
+@dataclass(frozen=True)
+class DraftFit:
+    """Per draft step and token, fp32.
+
+    `accept_SC` is the chance that the draft token is accepted whatever comes, `kept_SC` the same
+    given the token that came; `reachable_C` the mass of p on the draft vocabulary.
+    """
+
+    loss_SC: Tensor
+    accept_SC: Tensor
+    kept_SC: Tensor
+    reachable_C: Tensor
+
+
+def fit_and_gradient_(
+    logits_SCD: Tensor, teacher: Teacher, weight_SC: Tensor | None, loss: str, greedy: bool = False
+) -> DraftFit:
+    """Losses per token, and `logits_SCD` replaced by d sum(weight * loss) / d logits.
+
+    loss "soft_ce": -sum p log q; "tv": 1 - sum min(p, q), the rejection rate of drafting from q
+    (arXiv:2211.17192); "hard_ce": -log q of the token that came, 0 outside the draft vocabulary.
+    `weight_SC` None leaves the logits as they are. `greedy` drafts propose q's best token, others
+    a sample of q: that decides acceptance, not the loss.
+    """
+    assert loss in LOSSES, loss
+    steps, count, size = logits_SCD.shape
+    loss_SC, accept_SC, kept_SC = torch.zeros(3, steps, count, device=logits_SCD.device).unbind()
+    reachable_C = torch.zeros(count, device=logits_SCD.device)
+    rows = max(1, CACHED_ELEMENTS // size) if logits_SCD.device.type == "cpu" else max(count, 1)
+    for start in range(0, count, rows):
+        part = slice(start, start + rows)
+        p = teacher.logits_CD[part].to(torch.float32, copy=True).div_(teacher.temperature)
+        p.sub_(teacher.log_sum_C[part, None]).exp_()
+        reachable_C[part] = p.sum(1)
+        tokens = teacher.tokens_C[part]
+        for step in range(steps):
+            raw = logits_SCD[step, part]
+            log_q = _log_softmax(raw, teacher.temperature)
+            q = log_q.exp()
+            losses, gradient = _LOSSES[loss](p, q, log_q, tokens, reachable_C[part])
+            accept, kept = (_greedy if greedy else _sampled)(p, q, tokens)
+            loss_SC[step, part], accept_SC[step, part], kept_SC[step, part] = losses, accept, kept
+            if weight_SC is not None:
+                slope = weight_SC[step, part, None] / teacher.temperature
+                raw.copy_(gradient().mul_(slope))
+    return DraftFit(loss_SC, accept_SC, kept_SC, reachable_C)
+
+
+def _log_softmax(logits: Tensor, temperature: float) -> Tensor:
+    if temperature == 1.0:
+        return torch.log_softmax(logits, -1, dtype=torch.float32)
+    return torch.log_softmax(logits.float() / temperature, -1)
+
+
+def _soft_ce(
+    p: Tensor, q: Tensor, log_q: Tensor, _tokens: Tensor, reachable: Tensor
+) -> tuple[Tensor, Callable[[], Tensor]]:
+    losses = torch.linalg.vecdot(p, log_q).neg_()
+    return losses, lambda: torch.addcmul(-p, q, reachable[:, None])
+
+
+def _tv(
+    p: Tensor, q: Tensor, _log_q: Tensor, _tokens: Tensor, _reachable: Tensor
+) -> tuple[Tensor, Callable[[], Tensor]]:
+    def gradient() -> Tensor:
+        below = (q < p).float().mul_(q)  # where more of q gives more acceptance
+        return torch.addcmul(-below, q, below.sum(1, keepdim=True))
+
+    return 1.0 - torch.minimum(p, q).sum(1), gradient
+
+
+def _hard_ce(
+    _p: Tensor, q: Tensor, log_q: Tensor, tokens: Tensor, _reachable: Tensor
+) -> tuple[Tensor, Callable[[], Tensor]]:
+    known = tokens >= 0
+    index = tokens.clamp(min=0)[:, None]
+
+    def gradient() -> Tensor:
+        whole = q * known[:, None]
+        return whole.scatter_add_(1, index, -known[:, None].float())
+
+    return -log_q.gather(1, index)[:, 0] * known, gradient
+
+
+_LOSSES = {"soft_ce": _soft_ce, "tv": _tv, "hard_ce": _hard_ce}
+
+
+def _sampled(p: Tensor, q: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
+    """Acceptance and its share given the token that came, of a draft that samples from q."""
+    index = tokens.clamp(min=0)[:, None]
+    p_token, q_token = p.gather(1, index)[:, 0], q.gather(1, index)[:, 0]
+    smallest = torch.finfo(p.dtype).tiny  # a token that came has p > 0, but maybe not in fp32
+    kept = (q_token / p_token.clamp(min=smallest)).clamp(max=1.0) * (tokens >= 0)
+    return torch.minimum(p, q).sum(1), kept
+
+
+def _greedy(p: Tensor, q: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
+    """The same for a draft that proposes q's best token."""
+    best = q.argmax(1)
+    return p.gather(1, best[:, None])[:, 0], (best == tokens).float()

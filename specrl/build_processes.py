@@ -1,0 +1,205 @@
+"""The processes of a run: the engine's, the learner's, and the cluster they live in."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from specrl.cluster.local_ray import LocalRay
+from specrl.config.drafter import AUTO, Eagle3Config, NoDrafterConfig
+from specrl.config.rollout import RolloutConfig
+from specrl.config.train import TrainConfig
+from specrl.drafter import Eagle3Drafter, NoDrafter
+from specrl.learner.layout import rank_placements
+from specrl.learner.megatron_learner import MegatronLearner
+from specrl.protocols import Actor, Cluster, Drafter, DraftLearner, Learner, RolloutEngine
+from specrl.rollout.auto_length import AutoLengthEngine
+from specrl.rollout.environment import engine_environment, split_cores, usable_cores
+from specrl.rollout.settings import EngineSettings, replica_settings
+from specrl.rollout.step_costs import engine_step_costs
+from specrl.rollout.vllm_engine import VllmEngine
+from specrl.rollout.watched import WatchedEngine
+from specrl.types import DraftSetup, Placement, Sampling
+
+
+@dataclass(frozen=True)
+class Replica:
+    """One engine process and what it was started with."""
+
+    actor: Actor
+    settings: EngineSettings
+    placement: Placement
+
+
+@dataclass(frozen=True)
+class DraftOutlook:
+    """What is known of the draft before it drafts, and whom to tell about it.
+
+    `promised[i]` is the chance, estimated by its init, that draft tokens 0..i are all accepted;
+    None without an estimate. `history` is position-0 acceptance of the run's steps before a resume.
+    """
+
+    note: Callable[[str], None]
+    promised: Sequence[float] | None = None
+    history: Sequence[float] = ()
+
+
+def build_cluster(
+    config: TrainConfig, run_folder: Path, engine: bool = True, learner: bool = True
+) -> LocalRay:
+    """Ray with the GPUs that engine and learner need. Raises `UserError` when there are fewer."""
+    cluster = config.cluster
+    ranks = config.learner.tensor_parallel * config.learner.data_parallel
+    num_gpus = config.rollout.replicas * cluster.gpus_per_engine * engine
+    num_gpus += ranks * cluster.gpus_per_learner_rank * learner
+    return LocalRay(run_folder / "logs", cluster.temp_dir, num_gpus)
+
+
+def build_engine_and_learner(
+    config: TrainConfig,
+    model: Path,
+    drafter: Drafter,
+    cluster: Cluster,
+    stack: ExitStack,
+    outlook: DraftOutlook,
+) -> tuple[RolloutEngine, Learner]:
+    """Both start at once, each in its own processes; `stack` closes the engine."""
+    replicas = spawn_engines(config, model, drafter, cluster)
+    learner = build_learner(config, model, cluster, drafter.draft_setup())
+    engine = VllmEngine([replica.actor for replica in replicas], config.model.max_model_len)
+    engine.wait_ready()
+    stack.enter_context(closing(engine))
+    return with_draft_control(engine, config, replicas, outlook), learner
+
+
+def with_draft_control(
+    engine: RolloutEngine,
+    config: TrainConfig,
+    replicas: Sequence[Replica],
+    outlook: DraftOutlook,
+) -> RolloutEngine:
+    """The engine that chooses its draft length (`drafter.k=auto`) and watches a learned draft."""
+    drafter, rollout = config.drafter, config.rollout
+    if drafter.k == AUTO and drafter.name != "none":
+        costs = engine_step_costs(
+            Path(config.model.cache_dir),
+            replicas[0].settings,
+            replicas[0].placement,
+            [replica.actor for replica in replicas],
+            rollout.prompts_per_step * rollout.group_size,
+            rollout.top_p,
+            outlook.note,
+        )
+        longest, promised = drafter.longest_k, outlook.promised
+        engine = AutoLengthEngine(
+            engine, costs, longest, outlook.note, promised, replicas=len(replicas)
+        )
+    if isinstance(drafter, Eagle3Config):
+        expected = outlook.promised[0] if outlook.promised else None
+        engine = WatchedEngine(
+            engine, drafter.health, drafter.on_collapse, outlook.note, expected, outlook.history
+        )
+    return engine
+
+
+def build_sampling(rollout: RolloutConfig) -> Sampling:
+    """How the config draws responses."""
+    return Sampling(
+        temperature=rollout.temperature,
+        top_p=rollout.top_p,
+        max_tokens=rollout.max_tokens,
+        stop_token_ids=tuple(rollout.stop_token_ids),
+        stop=tuple(rollout.stop),
+        ignore_eos=rollout.ignore_eos,
+        seed=rollout.seed,
+    )
+
+
+def weight_bytes(model: Path) -> int:
+    """Size of the model's weights on disk."""
+    return sum(path.stat().st_size for path in model.glob("*.safetensors"))
+
+
+def spawn_engines(
+    config: TrainConfig, model: Path, drafter: Drafter, cluster: Cluster
+) -> list[Replica]:
+    """One engine process per replica, starting in the background."""
+    gpus = config.cluster.gpus_per_engine
+    settings = replica_settings(
+        model, config.model.max_model_len, config.rollout, drafter.speculative_config()
+    )
+    cores = usable_cores(config.rollout.cores, gpus)
+    shares = split_cores(cores, config.rollout.replicas)
+    replicas = []
+    for number, (own, share) in enumerate(zip(settings, shares, strict=True)):
+        placement = Placement(cores=share, num_gpus=gpus, env=engine_environment(share, gpus))
+        actor = cluster.spawn(
+            f"engine-{number}", "specrl.rollout.worker:EngineWorker", placement, own
+        )
+        replicas.append(Replica(actor, own, placement))
+    return replicas
+
+
+def build_learner(
+    config: TrainConfig, model: Path, cluster: Cluster, draft: DraftSetup | None = None
+) -> MegatronLearner:
+    """The learner over one process per rank; returns when the weights are loaded.
+
+    `draft` is what it trains beside the policy.
+    """
+    placements = rank_placements(config.learner, config.cluster.gpus_per_learner_rank)
+    actors = [
+        cluster.spawn(
+            f"learner-{rank}",
+            "specrl.learner.rank:LearnerRank",
+            placement,
+            str(model),
+            config.learner,
+            config.algorithm,
+            config.rollout.temperature,
+            config.rollout.dtype,
+            config.seed,
+            rank,
+            len(placements),
+            draft,
+        )
+        for rank, placement in enumerate(placements)
+    ]
+    return MegatronLearner(actors, config.learner, config.algorithm)
+
+
+@dataclass(frozen=True)
+class DraftProcesses:
+    """What building a draft needs, one after the other, each with a cluster of its own.
+
+    Their logs go to `<work>/logs`.
+    """
+
+    config: TrainConfig
+    model: Path
+
+    @contextmanager
+    def engine(self, work: Path) -> Iterator[RolloutEngine]:
+        """Decodes autoregressively with the policy's own weights live."""
+        from specrl.learner.folder_snapshot import folder_snapshot
+
+        with closing(build_cluster(self.config, work, learner=False)) as cluster:
+            plain = NoDrafter(NoDrafterConfig())
+            replicas = spawn_engines(self.config, self.model, plain, cluster)
+            actors = [replica.actor for replica in replicas]
+            with closing(VllmEngine(actors, self.config.model.max_model_len)) as engine:
+                engine.wait_ready()
+                snapshot = folder_snapshot(self.model, self.config.rollout.dtype, work, version=0)
+                engine.load_weights(snapshot)
+                yield engine
+
+    @contextmanager
+    def learner(self, work: Path, fresh: Path) -> Iterator[DraftLearner]:
+        """Holds the draft of the folder `fresh`."""
+        drafter = self.config.drafter
+        assert isinstance(drafter, Eagle3Config), drafter
+        # No reference policy: nothing here needs its memory.
+        plain = replace(self.config, algorithm=replace(self.config.algorithm, kl_coef=0.0))
+        setup = Eagle3Drafter(drafter, fresh).draft_setup()
+        with closing(build_cluster(self.config, work, engine=False)) as cluster:
+            yield build_learner(plain, self.model, cluster, setup)

