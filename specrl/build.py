@@ -36,7 +36,7 @@ from specrl.tasks.arithmetic import Arithmetic
 from specrl.tasks.dapo_math import DapoMath
 from specrl.tasks.gsm8k import Gsm8k
 from specrl.telemetry.console import ConsoleSink
-from specrl.telemetry.jsonl import METRICS_FILE, JsonlSink, read_info, read_run
+from specrl.telemetry.jsonl import METRICS_FILE, JsonlSink, StepRecord, read_info, read_run
 from specrl.telemetry.mlflow_run import ui_command
 from specrl.telemetry.mlflow_sink import MlflowSink
 from specrl.telemetry.recorder import Recorder
@@ -81,18 +81,19 @@ def _run(config: TrainConfig, run_folder: Path, overrides: Sequence[str]) -> Non
     if state.step >= config.steps and info is not None and info.status == "finished":
         console.note(f"{run_folder}: {state.step} steps are done already; rerun=true starts again")
         return
-    model = _prepared(config, console)
+    model = prepared_model(config, console)
     task = build_task(config, model)
     with ExitStack() as stack:
         stack.enter_context(closing(task))
-        draft = _first_draft(config, model, task, checkpoint, console)
+        draft = first_draft(config, model, task, checkpoint, console)
         drafter = build_drafter(config, model, draft)
         sinks = build_sinks(config, run_folder, overrides, state, console)
         recording = stack.enter_context(_recording(sinks, config.steps))
         recording.telemetry.carry(_init_metrics(config, draft))
         recording.telemetry.note("starting the engine and the learner")
         cluster = stack.enter_context(closing(build_cluster(config, run_folder)))
-        outlook = _outlook(draft, state, run_folder, recording.telemetry.note)
+        note = recording.telemetry.note
+        outlook = draft_outlook(config, draft, read_run(run_folder).records, state, note)
         engine, learner = build_engine_and_learner(config, model, drafter, cluster, stack, outlook)
         published_bytes = weight_bytes(model) + (weight_bytes(draft) if draft else 0)
         weight_sync = SharedMemorySync(learner, engine, published_bytes)
@@ -117,17 +118,17 @@ def init_draft(config: TrainConfig, console: ConsoleSink) -> Path:
         raise UserError(
             f"drafter={config.drafter.name} has no weights to initialise; use drafter=eagle3"
         )
-    model = _prepared(config, console)
+    model = prepared_model(config, console)
     with closing(build_task(config, model)) as task:
         return build_draft_init(config, model, task, Recorder([console]))
 
 
-def _prepared(config: TrainConfig, console: ConsoleSink) -> Path:
+def prepared_model(config: TrainConfig, console: ConsoleSink) -> Path:
     base = prepare_model(config.model, lambda folder: check_layout(folder, config.learner))
     return build_warm_start(config, base, Recorder([console]))
 
 
-def _first_draft(
+def first_draft(
     config: TrainConfig, model: Path, task: Task, checkpoint: Path | None, console: ConsoleSink
 ) -> Path | None:
     """Folder of the learned draft's weights: those saved with `checkpoint`, or of its init."""
@@ -138,17 +139,22 @@ def _first_draft(
     return build_draft_init(config, model, task, Recorder([console]))
 
 
-def _outlook(
-    draft: Path | None, state: RunState, run_folder: Path, note: Callable[[str], None]
+def draft_outlook(
+    config: TrainConfig,
+    draft: Path | None,
+    records: Sequence[StepRecord],
+    state: RunState,
+    note: Callable[[str], None],
 ) -> DraftOutlook:
     """A resumed run judges its draft by the steps it has seen, a new one by the init's estimate."""
     if state.step > 0:
-        steps = [record.metrics for record in read_run(run_folder).records]
-        return DraftOutlook(note, history=[m[FIRST_RATE] for m in steps if FIRST_RATE in m])
+        seen = [record.metrics[FIRST_RATE] for record in records if FIRST_RATE in record.metrics]
+        return DraftOutlook(note, history=seen)
+    fitted = config.drafter.learned and config.init.name != "random"
     record = None if draft is None else read_record(draft)
     if record is None or not record.acceptance:
-        return DraftOutlook(note)
-    return DraftOutlook(note, [b - a for a, b in pairwise((1.0, *record.acceptance))])
+        return DraftOutlook(note, fitted)
+    return DraftOutlook(note, fitted, [b - a for a, b in pairwise((1.0, *record.acceptance))])
 
 
 @dataclass

@@ -31,7 +31,7 @@ from specrl.tasks.chat_prompts import load_chat_prompts
 from specrl.types import Prompt
 
 # Part of the cache key: raise it when the same config would give another draft.
-RECIPE = 1
+RECIPE = 2
 # What a run sets of a drafter that its first weights do not depend on.
 NOT_IN_KEY = ("k", "sampling", "verification", "on_collapse", "health")
 SHIPPED = "the chat prompts that specrl ships"

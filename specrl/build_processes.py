@@ -35,11 +35,13 @@ class Replica:
 class DraftOutlook:
     """What is known of the draft before it drafts, and whom to tell about it.
 
+    `fitted`: somebody trained it for this policy, so that it must be above the health gate's floor.
     `promised[i]` is the chance, estimated by its init, that draft tokens 0..i are all accepted;
     None without an estimate. `history` is position-0 acceptance of the run's steps before a resume.
     """
 
     note: Callable[[str], None]
+    fitted: bool = False
     promised: Sequence[float] | None = None
     history: Sequence[float] = ()
 
@@ -95,7 +97,8 @@ def with_draft_control(
             engine, costs, longest, outlook.note, promised, replicas=len(replicas)
         )
     if isinstance(drafter, Eagle3Config):
-        expected = outlook.promised[0] if outlook.promised else None
+        least = drafter.health.floor if outlook.fitted else None
+        expected = outlook.promised[0] if outlook.promised else least
         engine = WatchedEngine(
             engine, drafter.health, drafter.on_collapse, outlook.note, expected, outlook.history
         )

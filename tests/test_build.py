@@ -4,13 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from specrl.build import build_plan, run
+from specrl.build import build_plan, draft_outlook, run
 from specrl.checkpoint import CheckpointStore, RunState
 from specrl.config.compose import load
 from specrl.config.signature import signature
 from specrl.config.train import TrainConfig
+from specrl.draft_init import InitRecord, write_record
 from specrl.errors import RunError, UserError
-from specrl.telemetry.jsonl import JsonlSink
+from specrl.telemetry.jsonl import JsonlSink, StepRecord
 
 
 def tiny(folder: Path, *overrides: str) -> TrainConfig:
@@ -66,3 +67,29 @@ def test_the_plan_holds_what_the_config_says() -> None:
     assert plan.sampling.stop == ("x",)
     assert plan.sampling.stop_token_ids == (7,)
     assert (plan.steps, plan.prompts_per_step, plan.group_size) == (2, 2, 2)
+
+
+def test_a_new_run_expects_of_its_draft_what_the_init_estimated(tmp_path: Path) -> None:
+    record = InitRecord("dapo", "tiny", "now", "here", 1, "greedy", acceptance=(1.5, 1.75))
+    write_record(tmp_path, record)
+    outlook = draft_outlook(tiny(tmp_path), tmp_path, [], RunState(), print)
+    assert outlook.promised == [0.5, 0.25]
+
+
+@pytest.mark.parametrize(("init", "fitted"), [("checkpoint", True), ("random", False)])
+def test_a_draft_from_elsewhere_must_be_above_the_floor_and_an_unfitted_one_need_not(
+    tmp_path: Path, init: str, fitted: bool
+) -> None:
+    where = ["init.path=/draft"] if init == "checkpoint" else []
+    config = tiny(tmp_path, "drafter=eagle3", f"init={init}", *where)
+    outlook = draft_outlook(config, tmp_path, [], RunState(), print)
+    assert (outlook.fitted, outlook.promised) == (fitted, None)
+
+
+def test_a_resumed_run_judges_its_draft_by_the_steps_before(tmp_path: Path) -> None:
+    records = [
+        StepRecord(step, 0.0, {"spec/acceptance_rate_pos_0": rate} if rate else {})
+        for step, rate in enumerate((0.5, None, 0.25))
+    ]
+    outlook = draft_outlook(tiny(tmp_path), tmp_path, records, RunState(step=3), print)
+    assert (outlook.promised, outlook.history) == (None, [0.5, 0.25])

@@ -112,7 +112,7 @@ class DraftTrainingConfig:
     ttt_decay: float = 0.8
     """Weight of each further draft step, relative to the one before it."""
 
-    tokens_per_update: int = 1024
+    tokens_per_update: int = 512
     """Response tokens of one optimizer step of the draft, per data-parallel rank."""
 
     precision: str = "bf16"

@@ -35,7 +35,7 @@ class InitConfig:
     passes: int = 4
     """Passes over the responses."""
 
-    learning_rate: float = 1.0e-3
+    learning_rate: float = 1.5e-3
     """Peak learning rate; linear warm-up, then cosine to a tenth."""
 
     warmup_share: float = 0.05

@@ -41,7 +41,14 @@ from specrl.durable import sync
 from specrl.errors import UserError
 
 WEIGHTS, OLDER_WEIGHTS = "model.safetensors", "pytorch_model.bin"
-HEAD, FINAL_NORM = "lm_head.weight", "norm.weight"
+HEAD, FINAL_NORM, FEATURE = "lm_head.weight", "norm.weight", "fc.weight"
+MID_LAYER = "midlayer."
+ATTENTION_INPUTS = tuple(f"self_attn.{letter}_proj.weight" for letter in "qkv")
+TAKEN_OVER = (
+    "self_attn.o_proj.weight",
+    "post_attention_layernorm.weight",
+    *(f"mlp.{part}_proj.weight" for part in ("gate", "up", "down")),
+)
 
 
 def fresh_folder(
@@ -51,19 +58,23 @@ def fresh_folder(
     seed: int,
     dtype: str,
     folder: Path,
-    aux_rms: Sequence[float] | None = None,
     facts: Mapping[str, Any] | None = None,
 ) -> None:
-    """Writes an untrained draft: head and final norm are the policy's, the rest is random.
+    """Writes an untrained draft that begins as the end of the policy.
 
-    `target_ids` are the policy's ids that can be drafted, ascending; None is all of them. `aux_rms`
-    are the root mean squares of the auxiliary states, which the draft evens out. `dtype` is
-    torch's name (float32, bfloat16).
+    Head, final norm and layer are the policy's last ones, the feature is the last auxiliary state
+    plus random mixtures of the others; what the layer does with the embedding is random.
+    `target_ids` are the policy's ids that can be drafted, ascending; None is all of them. `dtype`
+    is torch's name (float32, bfloat16).
     """
     vocab = policy_config(policy_folder)["vocab_size"]
     target_ids_D = torch.tensor(list(range(vocab) if target_ids is None else target_ids))
     shape = fresh_shape(policy_folder, aux_layers, len(target_ids_D))
-    tensors = _random_tensors(shape, seed, aux_rms or [1.0] * len(shape.aux_layers))
+    tensors = {**_random_tensors(shape, seed), **_last_layer(shape, policy_folder)}
+    tensors[FEATURE][:, -shape.hidden :] = torch.eye(shape.hidden)
+    for name in ATTENTION_INPUTS:
+        hidden_half = policy_tensor(policy_folder, _of_last_layer(policy_folder, name))
+        tensors[MID_LAYER + name][:, shape.hidden :] = hidden_half
     head_VH = policy_tensor(policy_folder, "lm_head.weight", "model.embed_tokens.weight")
     tensors[HEAD] = head_VH[target_ids_D].float()
     tensors[FINAL_NORM] = policy_tensor(policy_folder, "model.norm.weight").float()
@@ -175,17 +186,29 @@ def _ours(shape: DraftShape, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]
     return {name: tensors[name] for name in names}
 
 
-def _random_tensors(shape: DraftShape, seed: int, aux_rms: Sequence[float]) -> dict[str, Tensor]:
+def _random_tensors(shape: DraftShape, seed: int) -> dict[str, Tensor]:
     random = torch.Generator().manual_seed(seed)
     tensors = {}
     for name, size in shape.tensor_shapes().items():
         spread = torch.randn(size, generator=random) / size[-1] ** 0.5
         tensors[name] = torch.ones(size) if len(size) == 1 else spread
-    chunks = tensors["fc.weight"].chunk(len(aux_rms), dim=1)
-    tensors["fc.weight"] = torch.cat(
-        [chunk / rms for chunk, rms in zip(chunks, aux_rms, strict=True)], dim=1
-    )
     return tensors
+
+
+def _last_layer(shape: DraftShape, policy_folder: Path) -> dict[str, Tensor]:
+    """What the draft's layer can take over whole."""
+    names = {"hidden_norm.weight": "input_layernorm.weight", **{name: name for name in TAKEN_OVER}}
+    tensors = {
+        MID_LAYER + own: policy_tensor(policy_folder, _of_last_layer(policy_folder, name)).float()
+        for own, name in names.items()
+    }
+    sizes = shape.tensor_shapes()
+    assert all(tensor.shape == sizes[name] for name, tensor in tensors.items())
+    return tensors
+
+
+def _of_last_layer(policy_folder: Path, name: str) -> str:
+    return f"model.layers.{policy_config(policy_folder)['num_hidden_layers'] - 1}.{name}"
 
 
 def _put(partial: Path, path: Path) -> None:

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from specrl.cluster.local_ray import LocalRay
@@ -101,5 +102,15 @@ def test_no_process_outlives_the_cluster(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     )
-    with pytest.raises(ProcessLookupError):
-        os.kill(int(done.stdout.split()[-1]), 0)
+    assert ends_soon(int(done.stdout.split()[-1]))
+
+
+def ends_soon(pid: int) -> bool:
+    """A killed process may stay a moment on a busy machine."""
+    try:
+        psutil.Process(pid).wait(timeout=30)
+    except psutil.NoSuchProcess:
+        return True
+    except psutil.TimeoutExpired:
+        return False
+    return True

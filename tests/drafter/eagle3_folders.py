@@ -39,6 +39,22 @@ def save_policy(folder: Path, **changes: Any) -> Path:
         "model.embed_tokens.weight": torch.randn(vocab, hidden, generator=random),
         "model.norm.weight": torch.rand(hidden, generator=random),
     }
+    queries = config["num_attention_heads"] * config["head_dim"]
+    keys, inner = config["num_key_value_heads"] * config["head_dim"], config["intermediate_size"]
+    sizes = {
+        "input_layernorm": (hidden,),
+        "post_attention_layernorm": (hidden,),
+        "self_attn.q_proj": (queries, hidden),
+        "self_attn.k_proj": (keys, hidden),
+        "self_attn.v_proj": (keys, hidden),
+        "self_attn.o_proj": (hidden, queries),
+        "mlp.gate_proj": (inner, hidden),
+        "mlp.up_proj": (inner, hidden),
+        "mlp.down_proj": (hidden, inner),
+    }
+    last = f"model.layers.{config['num_hidden_layers'] - 1}."
+    for name, size in sizes.items():
+        tensors[f"{last}{name}.weight"] = torch.randn(size, generator=random)
     save_file(tensors, folder / "model.safetensors")
     return folder
 

@@ -1,4 +1,4 @@
-"""Whole runs of the real command: killed, interrupted, resumed."""
+"""Whole runs of the real command: killed, interrupted, resumed, with a draft that learns."""
 
 import os
 import signal
@@ -14,7 +14,15 @@ from command import run_folder, start, steps
 pytestmark = pytest.mark.slow
 
 DEADLINE_S = 300
-STEPS = ("steps=6", "checkpoint.every=2")
+ONLINE_DRAFT = (
+    "model.tiny.num_hidden_layers=4",
+    "drafter=eagle3",
+    "drafter.vocab_size=64",
+    "init=random",
+    "adaptation=online",
+    "adaptation.learning_rate=1e-3",
+)
+STEPS = ("steps=6", "checkpoint.every=2", *ONLINE_DRAFT)
 
 
 def wait_until(condition: Callable[[], bool], process: subprocess.Popen[str]) -> None:
@@ -68,9 +76,12 @@ def test_after_kill_9_the_same_command_goes_on_with_the_same_losses(
     assert "going on from" in (tmp_path / "output").read_text()
     expected, got = steps(whole), steps(tmp_path)
     assert len(got) == len(expected) == 6
-    for name in ("policy/loss", "policy/entropy", "policy/grad_norm", "rollout/length_mean"):
+    for name in ("policy/loss", "policy/entropy", "policy/grad_norm", "draft/loss"):
         assert [s[name] for s in got] == pytest.approx([s[name] for s in expected], abs=1e-5)
+    for name in ("rollout/length_mean", "spec/num_drafts", "spec/acceptance_length"):
+        assert [s[name] for s in got] == [s[name] for s in expected]
     assert len({round(s["policy/loss"], 7) for s in expected}) > 3
+    assert len({round(s["draft/loss"], 5) for s in expected}) == 6
 
     client = MlflowClient(tracking_uri=f"sqlite:///{tmp_path}/mlflow.db")
     experiment = client.get_experiment_by_name("specrl")
@@ -94,9 +105,9 @@ def test_ctrl_c_finishes_the_step_saves_and_ends_every_process(tmp_path: Path) -
 
 def test_a_corrupt_checkpoint_is_named_and_the_one_before_is_used(whole: Path) -> None:
     checkpoints = sorted((run_folder(whole) / "checkpoints").glob("step-*"))
-    victim = max(checkpoints[-1].rglob("*.safetensors"))
+    victim = max(checkpoints[-1].glob("*.safetensors"))
     victim.write_bytes(victim.read_bytes()[:-7])
-    assert start(whole, "steps=7", "checkpoint.every=2").wait(DEADLINE_S) == 0
+    assert start(whole, *STEPS, "steps=7").wait(DEADLINE_S) == 0
     output = (whole / "output").read_text()
     assert f"{checkpoints[-1]} is not intact" in output.replace("\n", "")
     assert f"going on from {checkpoints[-2]}" in output.replace("\n", "")

@@ -93,11 +93,11 @@ def _certain_sampling() -> Any:
 
 
 def _sample(  # vLLM's signature
-    self: Any,  # noqa: ARG001
+    self: Any,  # noqa: ARG001 (vLLM's signature)
     logits: torch.Tensor,
     sampling_metadata: Any,
-    predict_bonus_token: bool = False,  # noqa: ARG001
-    logprobs_mode_override: str | None = None,  # noqa: ARG001
+    predict_bonus_token: bool = False,  # noqa: ARG001 (vLLM's signature)
+    logprobs_mode_override: str | None = None,  # noqa: ARG001 (vLLM's signature)
 ) -> Any:
     """Stands for `Sampler.forward`: a step in which no request has a draft."""
     no_drafts = Drafts(torch.empty(0, dtype=torch.int64), [0] * len(logits))
@@ -105,7 +105,7 @@ def _sample(  # vLLM's signature
 
 
 def _verify(  # vLLM's signature
-    self: Any,  # noqa: ARG001
+    self: Any,  # noqa: ARG001 (vLLM's signature)
     metadata: Any,
     draft_probs: torch.Tensor | None,
     logits: torch.Tensor,
