@@ -30,11 +30,11 @@ demo: setup  ## train a real model on this CPU with two drafters and compare the
 
 test: setup  ## checks and every test
 	@code=0; $(MAKE) --no-print-directory check || code=1; \
-	$(BIN)/pytest -n 2 --dist loadgroup $(ARGS) || code=1; exit $$code
+	$(BIN)/pytest -n 2 $(ARGS) || code=1; exit $$code
 
 fast: setup  ## checks and the tests that start neither vLLM, Megatron nor Ray
 	@code=0; $(MAKE) --no-print-directory check || code=1; \
-	$(BIN)/pytest -n 2 --dist loadgroup -m "not slow" $(ARGS) || code=1; exit $$code
+	$(BIN)/pytest -n 2 -m "not slow" $(ARGS) || code=1; exit $$code
 
 check: setup  ## ruff, ruff format, mypy --strict, import-linter
 	@code=0; for tool in "ruff check" "ruff format --check" mypy "lint-imports --no-logo"; do \

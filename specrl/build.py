@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from specrl.build_draft import build_draft_init
+from specrl.build_draft import build_draft_init, check_draft_init
 from specrl.build_processes import (
     DraftOutlook,
     build_cluster,
@@ -124,8 +124,14 @@ def init_draft(config: TrainConfig, console: ConsoleSink) -> Path:
 
 
 def prepared_model(config: TrainConfig, console: ConsoleSink) -> Path:
+    """The policy's folder. What the run would refuse later is refused before a warm start."""
     base = prepare_model(config.model, lambda folder: check_layout(folder, config.learner))
-    return build_warm_start(config, base, Recorder([console]))
+
+    def check() -> None:
+        check_draft_init(config, base)
+        build_task(config, base).close()
+
+    return build_warm_start(config, base, Recorder([console]), check)
 
 
 def first_draft(
@@ -146,13 +152,17 @@ def draft_outlook(
     state: RunState,
     note: Callable[[str], None],
 ) -> DraftOutlook:
-    """A resumed run judges its draft by the steps it has seen, a new one by the init's estimate."""
+    """A resumed run judges its draft by the steps it has seen, a new one by the init's estimate.
+
+    An estimate counts for drafts made as this run makes them.
+    """
+    fitted = config.drafter.learned and config.init.name != "random"
     if state.step > 0:
         seen = [record.metrics[FIRST_RATE] for record in records if FIRST_RATE in record.metrics]
-        return DraftOutlook(note, history=seen)
-    fitted = config.drafter.learned and config.init.name != "random"
+        return DraftOutlook(note, fitted, history=seen)
     record = None if draft is None else read_record(draft)
-    if record is None or not record.acceptance:
+    sampling = config.drafter.sampling if isinstance(config.drafter, Eagle3Config) else None
+    if record is None or not record.acceptance or record.sampling != sampling:
         return DraftOutlook(note, fitted)
     return DraftOutlook(note, fitted, [b - a for a, b in pairwise((1.0, *record.acceptance))])
 

@@ -24,7 +24,7 @@ from specrl.durable import digest
 from specrl.errors import UserError
 from specrl.interruption import interruption
 from specrl.models.cache import cached_folder, folder_name
-from specrl.models.prepare import local_folder
+from specrl.models.prepare import HUB_PATTERNS, local_folder
 from specrl.models.prompt_format import PromptFormat, load_tokenizer
 from specrl.protocols import Task, Telemetry
 from specrl.tasks.chat_prompts import load_chat_prompts
@@ -68,6 +68,25 @@ def build_draft_init(
     if record is not None:
         telemetry.note(told(folder, record, drafter.longest_k))
     return folder
+
+
+def check_draft_init(config: TrainConfig, model: Path) -> None:
+    """Raises `UserError` for what `build_draft_init` would refuse, by the model's files alone.
+
+    The model's weights do not matter here: its base will do.
+    """
+    drafter = config.drafter
+    if not isinstance(drafter, Eagle3Config):
+        return
+    if config.init.name == "checkpoint":
+        from specrl.drafter.eagle3_folder import check_folder
+
+        source, layers = _source(config, drafter, model)
+        check_folder(source, model, layers)
+        return
+    draft_shape(drafter, _model_config(model))
+    if config.init.name == "ultrachat":
+        _chat_prompts(config, model)
 
 
 def told(folder: Path, record: InitRecord, k: int) -> str:
@@ -312,14 +331,22 @@ def _adopted(config: TrainConfig, drafter: Eagle3Config, model: Path, root: Path
     """The draft of `init.path`, checked, in the layout that the engine loads."""
     from specrl.drafter.eagle3_folder import adopt_folder
 
-    assert config.init.path is not None
-    source = local_folder("init", config.init.path, config.init.revision)
-    layers = aux_layers(drafter.aux_layers, _model_config(model)["num_hidden_layers"])
+    source, layers = _source(config, drafter, model)
     files = [path for path in sorted(source.iterdir()) if path.is_file()]
     sums = [f"{path.name} {digest(path)}" for path in files]
     recipe = json.dumps([RECIPE, sums, policy_digest(model), layers])
     name = folder_name(f"{config.model.name}-{drafter.name}-checkpoint", recipe)
     return cached_folder(root, name, lambda folder: adopt_folder(source, model, layers, folder))
+
+
+def _source(
+    config: TrainConfig, drafter: Eagle3Config, model: Path
+) -> tuple[Path, tuple[int, int, int]]:
+    """The folder of `init.path`, and the layers that the run gives a draft."""
+    assert config.init.path is not None
+    files = (*HUB_PATTERNS, "pytorch_model.bin")  # all that the EAGLE authors publish
+    source = local_folder("init", config.init.path, config.init.revision, files=files)
+    return source, aux_layers(drafter.aux_layers, _model_config(model)["num_hidden_layers"])
 
 
 def token_counts(sequences: Iterable[Sequence[int]], vocab_size: int) -> NDArray[np.int64]:

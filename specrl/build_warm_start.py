@@ -45,12 +45,18 @@ RECIPE = 1
 DTYPE = "bfloat16"
 
 
-def build_warm_start(config: TrainConfig, base: Path, telemetry: Telemetry) -> Path:
+def build_warm_start(
+    config: TrainConfig,
+    base: Path,
+    telemetry: Telemetry,
+    check: Callable[[], None] = lambda: None,
+) -> Path:
     """Folder of `config.model`, whose base is in the folder `base`: that one without a warm start.
 
     Built now or found from an earlier run. A build that was killed or interrupted goes on where it
     was; of several processes that need the same model one builds and the others wait. Raises
     `UserError` for questions that are not to be had or do not fit, KeyboardInterrupt after saving.
+    `check` is called before a build and may refuse it.
     """
     if config.model.warm_start is None:
         return base
@@ -59,10 +65,15 @@ def build_warm_start(config: TrainConfig, base: Path, telemetry: Telemetry) -> P
     job = _Job(
         _own_config(config, config.model.warm_start), base, root / f".{name}.work", telemetry
     )
+
+    def make(folder: Path) -> None:
+        check()
+        job.make(folder)
+
     folder = cached_folder(
         root,
         name,
-        job.make,
+        make,
         lambda: telemetry.note(f"another process builds the model {root / name}; waiting"),
     )
     shutil.rmtree(job.work, ignore_errors=True)

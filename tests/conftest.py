@@ -1,14 +1,36 @@
-"""Which tests share a process when `make test` spreads them over two."""
-
-from pathlib import Path
+"""Which tests share a process, and which start first, when `make test` spreads them over two."""
 
 import pytest
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
 
-SHARED_ENGINES = Path(__file__).parent / "rollout"
+ENGINES = "tests/rollout/"
+DRAFTERS = ("none", "ngram", "draft_model", "eagle3")
+
+
+class ByEngine(LoadScopeScheduling):
+    """A file's tests stay together; those of tests/rollout share real engines, one a drafter."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        path, _, test = nodeid.partition("::")
+        if not path.startswith(ENGINES):
+            return path
+        case = test.partition("[")[2].removesuffix("]").split("-")
+        return ENGINES + next((drafter for drafter in DRAFTERS if drafter in case), "")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:
+    """Not xdist's own loadgroup: with pytest 9.2 version 3.8 puts no test into its group."""
+    config.option.loadscopereorder = False
+    return ByEngine(config, log)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A file's tests stay together, and those of tests/rollout, which share real engines."""
-    for item in items:
-        shared = SHARED_ENGINES in item.path.parents
-        item.add_marker(pytest.mark.xdist_group(str(SHARED_ENGINES if shared else item.path)))
+    """Long groups first and quick tests last, so that both processes end together."""
+
+    def place(item: pytest.Item) -> tuple[bool, bool]:
+        quick = item.get_closest_marker("slow") is None
+        return quick, item.path.parent.name not in {"runs", "rollout"}
+
+    items.sort(key=place)

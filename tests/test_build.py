@@ -72,8 +72,16 @@ def test_the_plan_holds_what_the_config_says() -> None:
 def test_a_new_run_expects_of_its_draft_what_the_init_estimated(tmp_path: Path) -> None:
     record = InitRecord("dapo", "tiny", "now", "here", 1, "greedy", acceptance=(1.5, 1.75))
     write_record(tmp_path, record)
-    outlook = draft_outlook(tiny(tmp_path), tmp_path, [], RunState(), print)
-    assert outlook.promised == [0.5, 0.25]
+    config = tiny(tmp_path, "drafter=eagle3", "drafter.sampling=greedy")
+    assert draft_outlook(config, tmp_path, [], RunState(), print).promised == [0.5, 0.25]
+
+
+def test_an_estimate_for_other_drafts_promises_nothing(tmp_path: Path) -> None:
+    record = InitRecord("dapo", "tiny", "now", "here", 1, "greedy", acceptance=(1.5, 1.75))
+    write_record(tmp_path, record)
+    config = tiny(tmp_path, "drafter=eagle3", "drafter.sampling=probabilistic")
+    outlook = draft_outlook(config, tmp_path, [], RunState(), print)
+    assert (outlook.fitted, outlook.promised) == (True, None)
 
 
 @pytest.mark.parametrize(("init", "fitted"), [("checkpoint", True), ("random", False)])
@@ -91,5 +99,6 @@ def test_a_resumed_run_judges_its_draft_by_the_steps_before(tmp_path: Path) -> N
         StepRecord(step, 0.0, {"spec/acceptance_rate_pos_0": rate} if rate else {})
         for step, rate in enumerate((0.5, None, 0.25))
     ]
-    outlook = draft_outlook(tiny(tmp_path), tmp_path, records, RunState(step=3), print)
-    assert (outlook.promised, outlook.history) == (None, [0.5, 0.25])
+    config = tiny(tmp_path, "drafter=eagle3")
+    outlook = draft_outlook(config, tmp_path, records, RunState(step=3), print)
+    assert (outlook.promised, outlook.history, outlook.fitted) == (None, [0.5, 0.25], True)

@@ -9,10 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from specrl.build_warm_start import arithmetic, cache_key, worked_examples
+from specrl.build_warm_start import (
+    arithmetic,
+    build_warm_start,
+    cache_key,
+    worked_examples,
+)
 from specrl.config.compose import load
 from specrl.config.warm_start import WarmStartConfig
 from specrl.errors import UserError
+from specrl.fakes import FakeTelemetry
 from specrl.models.prepare import prepare_model
 from specrl.models.prompt_format import load_tokenizer
 from specrl.warm_start import RECORD_FILE, read_record
@@ -144,3 +150,16 @@ def test_a_model_is_built_once_and_knows_more_than_its_base(tmp_path: Path) -> N
     again = built(tmp_path)
     assert again[-1] == first[-1]
     assert not any("nats/token, about" in line for line in again)
+
+
+def test_what_the_run_would_refuse_is_refused_before_the_warm_start(
+    base: Path, tmp_path: Path
+) -> None:
+    def check() -> None:
+        raise UserError("drafter.vocab_size=9 is too much")
+
+    config = load(["debug=tiny", "tracking=none", f"model.cache_dir={tmp_path}"])
+    config.model = replace(config.model, name="taught", warm_start=warm())
+    with pytest.raises(UserError, match=r"drafter\.vocab_size=9"):
+        build_warm_start(config, base, FakeTelemetry(), check)
+    assert not list(tmp_path.glob(".*.work"))

@@ -27,8 +27,12 @@ class DraftHealth:
         cls, config: DraftHealthConfig, expected: float | None = None, history: Sequence[float] = ()
     ) -> "DraftHealth":
         """`history` is the acceptance per step before a resume, oldest first; empty re-learns."""
-        healthy = tuple(rate for rate in history if rate >= config.floor)
-        return cls(window=healthy[-config.window :], expected=expected)
+        window: tuple[float, ...] = ()
+        for rate in history:
+            usual = float(np.mean(window)) if window else 0.0
+            if rate >= max(config.floor, config.drop * usual):
+                window = (*window, rate)[-config.window :]
+        return cls(window=window, expected=expected)
 
 
 def judge(

@@ -181,7 +181,7 @@ class Eagle3Config(DrafterConfig):
     """standard: token by token (arXiv:2211.17192), block: jointly (arXiv:2403.10444), exact."""
 
     vocab_size: int | None = 4096
-    """Tokens the draft can propose, the most frequent ones; null = the policy's vocabulary."""
+    """Tokens it can propose, the most frequent ones; null = all; init=checkpoint has its own."""
 
     aux_layers: list[int] = field(default_factory=list)
     """Layers whose output the draft sees, three of 0..L; empty = 2, L/2, L-3 (spread if L < 9)."""

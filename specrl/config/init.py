@@ -4,9 +4,10 @@ from dataclasses import dataclass
 
 from omegaconf import MISSING
 
-from specrl.config.bounds import above, at_least, one_of, seed, within
+from specrl.config.bounds import above, at_least, not_empty, one_of, seed, within
 from specrl.errors import UserError
 
+MOST_PROMPTS = 10**6  # they are all in memory at once
 NAMES = ("auto", "none", "random", "ultrachat", "dapo", "checkpoint")
 
 
@@ -49,7 +50,7 @@ class InitConfig:
 
     def __post_init__(self) -> None:
         one_of("init.name", self.name, NAMES)
-        at_least("init.num_prompts", self.num_prompts, 1)
+        within("init.num_prompts", self.num_prompts, 1, MOST_PROMPTS)
         at_least("init.samples_per_prompt", self.samples_per_prompt, 1)
         at_least("init.heldout_prompts", self.heldout_prompts, 1)
         at_least("init.passes", self.passes, 1)
@@ -57,6 +58,8 @@ class InitConfig:
         within("init.warmup_share", self.warmup_share, 0.0, 1.0)
         at_least("init.tokens_in_memory", self.tokens_in_memory, 1)
         seed("init.seed", self.seed)
+        if self.path is not None:
+            not_empty("init.path", self.path)
         if self.path is not None and self.name not in ("ultrachat", "checkpoint"):
             raise UserError(
                 f"init.path={self.path} means nothing with init={self.name}; "
@@ -66,4 +69,9 @@ class InitConfig:
             raise UserError(
                 "init=checkpoint needs init.path=<draft folder or hub id>; give it, or use "
                 "another init"
+            )
+        if self.revision is not None and self.path is None:
+            raise UserError(
+                f"init.revision={self.revision} is that of a hub id in init.path, and there is "
+                "none; give both or neither"
             )

@@ -1,5 +1,6 @@
 """config.json of an EAGLE-3 draft: what others write, and what we write."""
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -47,19 +48,19 @@ def read_shape(
     outer = dict(values)
     inner = values.get("transformer_layer_config")
     flat = {**inner, **outer} if isinstance(inner, Mapping) else outer
-    _check_kind(flat, key)
     try:
-        heads, hidden = int(flat["num_attention_heads"]), int(flat["hidden_size"])
-        vocab = int((inner or flat)["vocab_size"])
+        _check_kind(flat, key)
+        heads, hidden = _size(flat, "num_attention_heads"), _size(flat, "hidden_size")
+        vocab = _size(inner or flat, "vocab_size")
         return DraftShape(
             hidden=hidden,
-            intermediate=int(flat["intermediate_size"]),
+            intermediate=_size(flat, "intermediate_size"),
             heads=heads,
             kv_heads=int(flat.get("num_key_value_heads") or heads),
             head_dim=int(flat.get("head_dim") or hidden // heads),
             vocab=vocab,
             draft_vocab=int(flat.get("draft_vocab_size") or vocab),
-            rms_eps=float(flat.get("rms_norm_eps", 1e-6)),
+            rms_eps=_positive("rms_norm_eps", flat.get("rms_norm_eps", 1e-6)),
             rope=_rope(flat),
             aux_layers=_layers(flat, policy_layers, asked),
             positions=int(flat.get("max_position_embeddings", 2048)),
@@ -69,7 +70,8 @@ def read_shape(
         )
     except (KeyError, TypeError, ValueError) as error:
         if isinstance(error, UserError):
-            raise UserError(f"{key}: {error}") from None
+            named = str(error) if str(error).startswith(key) else f"{key}: {error}"
+            raise UserError(named) from None
         raise UserError(f"{key}: config.json lacks or misstates {error}; restore it") from None
 
 
@@ -112,6 +114,21 @@ def config_values(shape: DraftShape, dtype: str, facts: Mapping[str, Any]) -> di
         },
         "specrl": dict(facts),
     }
+
+
+def _size(values: Mapping[str, Any], name: str) -> int:
+    """Raises `ValueError` for what is no whole number above 0."""
+    size = values[name]
+    if type(size) is not int or size < 1:
+        raise ValueError(f"{name}={size}, which must be a whole number above 0")
+    return size
+
+
+def _positive(name: str, value: Any) -> float:
+    """Raises `ValueError` for what is no positive number."""
+    if not 0.0 < float(value) < math.inf:
+        raise ValueError(f"{name}={value}, which must be above 0")
+    return float(value)
 
 
 def _check_kind(flat: Mapping[str, Any], key: str) -> None:
@@ -166,7 +183,7 @@ def _rope(values: Mapping[str, Any]) -> Rope:
             f"rope_type={kind} is not supported in a draft; use one of {', '.join(ROPE_KINDS)}"
         )
     return Rope(
-        theta=float(rope["rope_theta"]),
+        theta=_positive("rope_theta", rope["rope_theta"]),
         kind=kind,
         factor=float(rope.get("factor", 1.0)),
         low_freq_factor=float(rope.get("low_freq_factor", 1.0)),

@@ -16,6 +16,7 @@ from specrl.drafter.policy_folder import policy_config, policy_fingerprint, poli
 from specrl.errors import UserError
 
 EMBEDDING = "embed_tokens.weight"
+SERVED = (torch.bfloat16, torch.float16, torch.float32, torch.float64)
 # Rows of the embeddings compared with the policy's, and the distance that only another model has.
 COMPARED_ROWS, FOREIGN_DISTANCE = 2048, 0.5
 MTP_MARKS = ("eh_proj", "enorm", "mtp_layers", "token_layernorm")
@@ -35,6 +36,11 @@ def check_tensors(shape: DraftShape, tensors: Mapping[str, Tensor], key: str) ->
                 f"{key}: {name} is {tuple(tensors[name].shape)}, its config.json says {size}; "
                 "restore the folder"
             )
+        if name != D2T and tensors[name].dtype not in SERVED:
+            raise UserError(
+                f"{key}: {name} is {tensors[name].dtype}, as in a quantised draft; give one in "
+                "bfloat16, float16 or float32"
+            )
 
 
 def _check_kind(shape: DraftShape, tensors: Mapping[str, Tensor], key: str) -> None:
@@ -44,6 +50,8 @@ def _check_kind(shape: DraftShape, tensors: Mapping[str, Tensor], key: str) -> N
         kind = f"an MTP head (it has {marks[0]})"
     elif fusion is None:
         kind = "not EAGLE-3 (it has no fc.weight)"
+    elif fusion.dim() != 2:
+        kind = f"not EAGLE-3 (fc.weight is {tuple(fusion.shape)})"
     elif fusion.shape[-1] == 2 * shape.hidden:
         kind = f"an EAGLE-1 or -2 head (fc.weight is {tuple(fusion.shape)})"
     elif fusion.shape[-1] != NUM_AUX_LAYERS * fusion.shape[0]:
@@ -82,7 +90,14 @@ def check_policy(
 
 def _check_embedding(embedding_VH: Tensor, policy_folder: Path, key: str) -> None:
     """A policy moves little in RL; the embeddings of two models have nothing in common."""
-    policy_VH = policy_tensor(policy_folder, "model.embed_tokens.weight")[:COMPARED_ROWS].float()
+    policy_VH = policy_tensor(policy_folder, "model.embed_tokens.weight")
+    if embedding_VH.shape != policy_VH.shape:
+        raise UserError(
+            f"{key} is for another model: its token embeddings are {tuple(embedding_VH.shape)}, "
+            f"those of the policy {policy_folder} {tuple(policy_VH.shape)}; give a draft of this "
+            "policy"
+        )
+    policy_VH = policy_VH[:COMPARED_ROWS].float()
     distance = (embedding_VH[:COMPARED_ROWS].float() - policy_VH).norm() / policy_VH.norm()
     if not distance < FOREIGN_DISTANCE:
         raise UserError(
@@ -96,16 +111,17 @@ def check_layers(
     shape: DraftShape, facts: Mapping[str, Any], aux_layers: Sequence[int], key: str
 ) -> None:
     """A draft that sees other layers than the run gives it."""
-    trained = facts.get("aux_layers", shape.aux_layers)
-    if list(trained) != list(shape.aux_layers):
+    asked = list(shape.aux_layers)
+    trained = facts.get("aux_layers", asked)
+    if trained != asked:
         raise UserError(
-            f"{key} was made for layers {list(trained)} of its policy, its config.json asks the "
-            f"engine for {list(shape.aux_layers)}; restore config.json"
+            f"{key} was made for layers {trained} of its policy, its config.json asks the "
+            f"engine for {asked}; restore config.json"
         )
-    if list(trained) != list(aux_layers):
+    if asked != list(aux_layers):
         raise UserError(
-            f"{key} sees layers {list(trained)} of its policy, the run gives it "
-            f"{list(aux_layers)}; use drafter.aux_layers={list(trained)}, or another draft"
+            f"{key} sees layers {asked} of its policy, the run gives it "
+            f"{list(aux_layers)}; use drafter.aux_layers={asked}, or another draft"
         )
 
 

@@ -7,6 +7,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import torch
@@ -41,6 +42,7 @@ from specrl.durable import sync
 from specrl.errors import UserError
 
 WEIGHTS, OLDER_WEIGHTS = "model.safetensors", "pytorch_model.bin"
+UNREADABLE = (SafetensorError, OSError, RuntimeError, ValueError, EOFError, UnpicklingError)
 HEAD, FINAL_NORM, FEATURE = "lm_head.weight", "norm.weight", "fc.weight"
 MID_LAYER = "midlayer."
 ATTENTION_INPUTS = tuple(f"self_attn.{letter}_proj.weight" for letter in "qkv")
@@ -225,8 +227,8 @@ def _read_tensors(folder: Path, key: str) -> dict[str, Tensor]:
     for path in paths:
         try:
             tensors |= _read_file(path)
-        except (SafetensorError, OSError, RuntimeError, ValueError) as error:
-            reason = str(error).splitlines()[0]
+        except UNREADABLE as error:
+            reason = (str(error).splitlines() or [type(error).__name__])[0][:160]
             raise UserError(f"{key}: {path.name} is damaged ({reason}); restore it") from None
     return {
         name.removeprefix("model.").replace("layers.0.", "midlayer."): tensor
@@ -236,7 +238,9 @@ def _read_tensors(folder: Path, key: str) -> dict[str, Tensor]:
 
 def _read_file(path: Path) -> dict[str, Tensor]:
     if path.name == OLDER_WEIGHTS:
-        loaded: dict[str, Tensor] = torch.load(path, map_location="cpu", weights_only=True)
+        loaded = torch.load(path, map_location="cpu", weights_only=True)
+        if not isinstance(loaded, dict) or not all(map(torch.is_tensor, loaded.values())):
+            raise ValueError("it is no mapping of names to tensors")
         return loaded
     with safe_open(path, framework="pt") as file:
         return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)

@@ -27,7 +27,7 @@ def read_json(path: Path, key: str) -> dict[str, Any]:
         values = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise UserError(f"{key} has no {path.name}; give a Hugging Face folder") from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UserError(
             f"{key}: {path.name} cannot be read ({error}); restore the folder"
         ) from None

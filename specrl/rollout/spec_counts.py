@@ -11,8 +11,8 @@ def cut_steps(steps: Sequence[tuple[int, int]], num_tokens: int) -> Steps:
     """(drafted, accepted) per step, those of the last one up to the last of `num_tokens` tokens.
 
     `steps` are counted before the response was cut at max_tokens or a stop. Every step yields
-    accepted + 1 tokens, so what goes beyond `num_tokens` was cut off the last step; where its
-    bonus token alone is gone, the step stays as it is.
+    accepted + 1 tokens, so what goes beyond `num_tokens` was cut off the last step, which then
+    drafted and accepted just the tokens that were left.
     """
     overshoot = len(steps) + sum(accepted for _, accepted in steps) - num_tokens
     assert overshoot >= 0, f"{num_tokens} tokens from {len(steps)} steps {steps}"

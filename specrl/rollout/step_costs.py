@@ -110,7 +110,7 @@ def engine_step_costs(
     longest = int(settings.speculative_config["num_speculative_tokens"])
     largest = -(-requests // len(replicas))
     cores, num_gpus = placement.cores, placement.num_gpus
-    key = step_cost_key(settings, cores, num_gpus, len(replicas), largest)
+    key = step_cost_key(settings, cores, num_gpus, len(replicas), largest, top_p)
     began = time.monotonic()
     costs, path, now = kept_step_costs(
         cache_dir, key, lambda: measure_step_costs(replicas, largest, longest, top_p)
@@ -200,9 +200,14 @@ def kept_step_costs(
 
 
 def step_cost_key(
-    settings: EngineSettings, cores: Sequence[int], num_gpus: int, replicas: int, batch: int
+    settings: EngineSettings,
+    cores: Sequence[int],
+    num_gpus: int,
+    replicas: int,
+    batch: int,
+    top_p: float = 1.0,
 ) -> dict[str, Any]:
-    """All that step costs depend on: machine, shapes, engine and its arguments, cores."""
+    """All that step costs depend on: machine, shapes, engine and its arguments, cores, top_p."""
     speculation = dict(settings.speculative_config or {})
     draft = speculation.pop("model", None)
     return {
@@ -211,6 +216,7 @@ def step_cost_key(
         "gpus": num_gpus,
         "replicas": replicas,
         "largest_batch": batch,
+        "top_p": top_p,
         "policy": _shape(settings.model),
         "draft": None if draft is None else _shape(str(draft)),
         "speculation": speculation,

@@ -89,6 +89,12 @@ def test_a_resumed_run_judges_by_its_history_of_healthy_steps() -> None:
     assert faults(health, [(500, 100)])[0] is not None
 
 
+def test_a_collapse_before_a_resume_is_not_what_is_usual_after_it() -> None:
+    health = DraftHealth.known(CONFIG, history=[0.6, 0.6, 0.2, 0.2, 0.2])
+    assert health.window == (0.6, 0.6)
+    assert faults(health, [(500, 100)])[0] is not None
+
+
 @pytest.mark.parametrize("off", [{"floor": 0.0}, {"drop": 0.0}])
 def test_each_test_can_be_switched_off(off: dict[str, float]) -> None:
     values = {"floor": 0.1, "drop": 0.5, "min_drafts": 100} | off

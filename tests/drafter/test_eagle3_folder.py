@@ -318,7 +318,43 @@ FAULTS: dict[str, tuple[Fault, str]] = {
         config_fault(rope_parameters={"rope_type": "yarn", "rope_theta": 1.0}),
         "rope_type=yarn is not supported",
     ),
+    "no rotary base": (
+        config_fault(rope_parameters={"rope_theta": 0}),
+        "rope_theta=0, which must be above 0",
+    ),
+    "no heads": (
+        config_fault(num_attention_heads=0, head_dim=None),
+        "num_attention_heads=0, which must be a whole number above 0",
+    ),
+    "no list of architectures": (config_fault(architectures=5), "lacks or misstates"),
+    "no layers in its facts": (
+        config_fault(specrl={"aux_layers": None}),
+        r"made for layers None.*asks the engine for \[1, 2, 3\]",
+    ),
+    "endless config": (
+        lambda folder: (folder / "config.json").write_text("[" * 100_000),
+        "cannot be read",
+    ),
+    "quantised": (
+        tensors_fault(lambda t: t.update({"fc.weight": t["fc.weight"].to(torch.int8)})),
+        r"fc\.weight is torch\.int8, as in a quantised draft",
+    ),
+    "a number for a matrix": (
+        tensors_fault(lambda t: t.update({"fc.weight": torch.tensor(1.0)})),
+        r"not EAGLE-3 \(fc\.weight is \(\)\)",
+    ),
+    "embeddings of another width": (
+        tensors_fault(lambda t: t.update({"embed_tokens.weight": torch.ones(VOCAB, 3)})),
+        r"token embeddings are \(40, 3\)",
+    ),
+    "damaged older file": (lambda folder: only_older(folder, b"x"), "pytorch_model.bin is damaged"),
+    "empty older file": (lambda folder: only_older(folder, b""), r"is damaged \(EOFError\)"),
 }
+
+
+def only_older(folder: Path, content: bytes) -> None:
+    (folder / "model.safetensors").unlink()
+    (folder / "pytorch_model.bin").write_bytes(content)
 
 
 def save_and_draft(folder: Path, **changes: Any) -> None:

@@ -42,18 +42,18 @@ def trained(tmp_path, policy, setup, name, **layout):
         return metrics, draft_weights(learner.export_weights(export, 2)), replayed
 
 
-@pytest.mark.parametrize("layout", [{"data_parallel": 2}, {"tensor_parallel": 2}])
-def test_several_ranks_train_the_draft_as_one_does(tmp_path, layout):
+def test_several_ranks_train_the_draft_as_one_does(tmp_path):
     policy, setup = eagle3(tmp_path)
     one, expected, kept = trained(tmp_path, policy, setup, "one")
-    several, got, others = trained(tmp_path, policy, setup, "several", **layout)
-    for ours, theirs in zip(several, one, strict=True):
-        assert ours == pytest.approx(theirs, rel=1e-3)
-    assert got.keys() == expected.keys()
-    for name in expected:
-        assert (got[name] - expected[name]).abs().max() < 1e-4, name
-    for ours, theirs in zip(others, kept, strict=True):
-        assert np.abs(ours - theirs).max() < 1e-3
+    for layout in ("data_parallel", "tensor_parallel"):
+        several, got, others = trained(tmp_path, policy, setup, layout, **{layout: 2})
+        for ours, theirs in zip(several, one, strict=True):
+            assert ours == pytest.approx(theirs, rel=1e-3)
+        assert got.keys() == expected.keys()
+        for name in expected:
+            assert (got[name] - expected[name]).abs().max() < 1e-4, name
+        for ours, theirs in zip(others, kept, strict=True):
+            assert np.abs(ours - theirs).max() < 1e-3
 
 
 def test_it_learns_resumes_and_exports_what_the_engine_loads(tmp_path):

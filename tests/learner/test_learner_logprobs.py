@@ -28,8 +28,7 @@ def largest_difference(model, rollouts, logprobs, temperature):
         )
 
 
-@pytest.mark.parametrize("kind", ["llama", "qwen3"])
-@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize(("kind", "tied"), [("llama", True), ("qwen3", False)])
 def test_fp32_logprobs_equal_hugging_face_packed_and_unpacked(tmp_path, kind, tied):
     model = build_toy(tmp_path, kind, tie_word_embeddings=tied)
     rollouts = random_rollouts()

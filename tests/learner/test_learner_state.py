@@ -36,9 +36,8 @@ class _Constant:
     ("precision", "layout", "tolerance"),
     [
         ("fp32", {}, 1e-5),
-        ("bf16", {}, 1e-5),
         ("fp32", {"data_parallel": 2}, 1e-5),
-        ("fp32", {"tensor_parallel": 2}, 1e-5),
+        ("bf16", {"tensor_parallel": 2}, 1e-5),
     ],
 )
 def test_a_fresh_process_goes_on_with_the_same_losses(tmp_path, precision, layout, tolerance):

@@ -180,11 +180,10 @@ def test_zero_advantages_leave_the_weights_as_they_are(tmp_path):
     assert all(torch.equal(before[name], after[name]) for name in before)
 
 
-@pytest.mark.parametrize("layout", [{}, {"data_parallel": 2}])
-def test_a_nan_stops_the_step_and_keeps_the_weights(tmp_path, layout):
+def test_a_nan_on_one_rank_stops_the_step_and_keeps_the_weights(tmp_path):
     build_toy(tmp_path)
     rollouts = random_rollouts()
-    with running_learner(tmp_path, learner_config(**layout)) as learner:
+    with running_learner(tmp_path, learner_config(data_parallel=2)) as learner:
         before = learner.actors[0].submit("weights").result()
         logprobs = learner.logprobs(rollouts)
         good = train_samples(rollouts, logprobs)

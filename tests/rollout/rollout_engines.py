@@ -65,12 +65,11 @@ def start_toy(
     speculation: dict[str, Any] | None,
     tied: bool = False,
     target: str = "specrl.rollout.worker:EngineWorker",
-    draft_vocab: int = 5,
     draft_config: dict[str, Any] | None = None,
     policy: Any = None,
     draft: Tensors | None = None,
 ) -> ToyEngine:
-    """EAGLE-3 starts on `draft`, or one of `draft_vocab` tokens; `draft_config` overrides."""
+    """EAGLE-3 starts on `draft`, or one of 5 tokens; `draft_config` overrides."""
     model = toy(seed=0, tied=tied) if policy is None else policy
     snapshot(model, folder / "policy", version=1)
     if tied:
@@ -79,7 +78,7 @@ def start_toy(
         toy(seed=1, hidden=32, layers=1, heads=1).save_pretrained(folder / "draft")
         speculation = speculation | {"model": str(folder / "draft")}
     if speculation is not None and speculation["method"] == "eagle3":
-        draft = toy_draft(seed=1, vocab=draft_vocab) if draft is None else draft
+        draft = toy_draft(seed=1, vocab=5) if draft is None else draft
         save_draft(draft, folder / "draft", draft_config or {})
         speculation = speculation | {"model": str(folder / "draft")}
     settings = EngineSettings(

@@ -1,6 +1,7 @@
 """Toy policies, their snapshots, and what an independent Hugging Face forward says about them."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -152,19 +153,22 @@ def constrained_logprobs(
     return logits_BTV.masked_fill(mask_BTV, -torch.inf).log_softmax(-1)
 
 
-def response_logprobs(
-    model: Any, rollout: Rollout, temperature: float = 1.0, top_p: float = 1.0
-) -> Any:
-    """Log-probs of the rollout's response tokens."""
-    prompt = rollout.prompt.token_ids
-    ids_BT = torch.tensor([prompt + rollout.token_ids])
-    logprobs_TV = constrained_logprobs(model, ids_BT, temperature, top_p)[0, len(prompt) - 1 : -1]
-    chosen = torch.tensor(rollout.token_ids)
-    return logprobs_TV.gather(-1, chosen[:, None])[:, 0].numpy()
+def worst_logprob_error(model: Any, rollouts: Sequence[Rollout], **sampling: float) -> float:
+    """Of the rollouts' log-probs; those of equal lengths share a forward."""
+    alike: dict[tuple[int, int], list[Rollout]] = {}
+    for rollout in rollouts:
+        lengths = len(rollout.prompt.token_ids), len(rollout.token_ids)
+        alike.setdefault(lengths, []).append(rollout)
+    return max(batch_error(model, batch, **sampling) for batch in alike.values())
 
 
-def worst_logprob_error(model: Any, rollouts: list[Rollout], **sampling: float) -> float:
-    return max(
-        float(np.abs(r.rollout_logprobs - response_logprobs(model, r, **sampling)).max())
-        for r in rollouts
-    )
+def batch_error(
+    model: Any, rollouts: Sequence[Rollout], temperature: float = 1.0, top_p: float = 1.0
+) -> float:
+    """R response tokens; every rollout has prompt and response of the same lengths."""
+    start = len(rollouts[0].prompt.token_ids) - 1
+    ids_BT = torch.tensor([r.prompt.token_ids + r.token_ids for r in rollouts])
+    logprobs_BRV = constrained_logprobs(model, ids_BT, temperature, top_p)[:, start:-1]
+    expected_BR = logprobs_BRV.gather(-1, ids_BT[:, start + 1 :, None])[..., 0].numpy()
+    ours_BR = np.stack([r.rollout_logprobs for r in rollouts])
+    return float(np.abs(ours_BR - expected_BR).max())

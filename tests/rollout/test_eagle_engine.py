@@ -46,28 +46,14 @@ def accepted(rollouts: Sequence[Rollout]) -> tuple[int, ...]:
     return total(r.spec for r in rollouts if r.spec is not None).num_accepted_tokens
 
 
-@pytest.mark.parametrize("top_p", [1.0, 0.9])
-def test_block_verification_samples_the_policys_distribution(
-    reduced: ToyEngine, top_p: float
-) -> None:
-    p_value, kept = p_value_of(reduced, temperature=1.0, top_p=top_p)
+def test_block_verification_samples_the_policys_distribution(reduced: ToyEngine) -> None:
+    p_value, kept = p_value_of(reduced, temperature=0.7, top_p=0.9)
     assert p_value > 1e-4
     assert kept > SAMPLES // 20
 
 
-@pytest.mark.parametrize(
-    ("mode", "draft_vocab"),
-    [
-        ({}, VOCAB),
-        ({"draft_sample_method": "greedy"}, 5),
-        ({"draft_sample_method": "greedy"}, VOCAB),
-    ],
-    ids=["whole vocabulary", "greedy reduced", "greedy whole"],
-)
-def test_every_way_of_drafting_samples_the_policys_distribution(
-    tmp_path: Path, mode: dict[str, Any], draft_vocab: int
-) -> None:
-    started = start_toy(tmp_path, EAGLE3 | mode, draft_vocab=draft_vocab)
+def test_greedy_drafts_sample_the_policys_distribution(tmp_path: Path) -> None:
+    started = start_toy(tmp_path, EAGLE3 | {"draft_sample_method": "greedy"})
     try:
         p_value, kept = p_value_of(started, temperature=0.7, top_p=1.0)
     finally:
@@ -77,12 +63,11 @@ def test_every_way_of_drafting_samples_the_policys_distribution(
 
 
 def test_a_changing_draft_length_keeps_the_distribution(reduced: ToyEngine) -> None:
-    """k depends on how many of the requests still run, and is changed between calls."""
-    for schedule in ([(100, 1), (700, 3), (900, 0)], [(200, 0), (800, 2)]):
-        reduced.engine.set_draft_lengths(schedule)
-        p_value, kept = p_value_of(reduced, temperature=1.0, top_p=1.0)
-        assert p_value > 1e-4
-        assert kept > 0
+    """k depends on how many of the requests still run: it rises, falls and pauses as they end."""
+    reduced.engine.set_draft_lengths([(100, 1), (300, 0), (600, 3), (900, 2)])
+    p_value, kept = p_value_of(reduced, temperature=1.0, top_p=1.0)
+    assert p_value > 1e-4
+    assert kept > SAMPLES // 20
     reduced.engine.set_draft_lengths([(1, 3)])
 
 
@@ -205,16 +190,17 @@ def test_a_full_vocabulary_draft_that_equals_the_policys_head_stays_its_own(
     tmp_path: Path,
 ) -> None:
     """vLLM would let both share one module, and the draft's publish would overwrite the policy."""
-    policy = toy(seed=0)
-    draft = toy_draft(seed=1, vocab=VOCAB)
-    draft["lm_head.weight"] = policy.lm_head.weight.detach().clone()
-    started = start_toy(tmp_path, EAGLE3, policy=policy, draft=draft)
+    policy, draft = toy(seed=0), toy_draft(seed=1, vocab=VOCAB)
+    equal = draft | {"lm_head.weight": policy.lm_head.weight.detach().clone()}
+    started = start_toy(tmp_path, EAGLE3, policy=policy, draft=equal)
     try:
-        trained = draft | {"lm_head.weight": draft["lm_head.weight"].flip(0).contiguous()}
-        started.publish(policy, 2, tmp_path / "new", trained)
+        started.publish(policy, 2, tmp_path / "new", draft)
         assert worst_logprob_error(policy, sampled(started)) < 1e-4
+        p_value, kept = p_value_of(started, temperature=0.7, top_p=1.0)
     finally:
         started.actor.kill()
+    assert p_value > 1e-4
+    assert kept > SAMPLES // 20
 
 
 def test_policy_and_draft_come_together_or_not_at_all(reduced: ToyEngine, tmp_path: Path) -> None:

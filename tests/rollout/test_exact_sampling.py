@@ -26,7 +26,7 @@ pytestmark = pytest.mark.slow
 LENGTH = 4
 SAMPLES = 20_000
 PROMPT = Prompt(id="repeats", text="", token_ids=(1, 2, 3, 1, 2, 3, 1, 2), reference={})
-SAMPLINGS = [(1.0, 1.0), (0.7, 1.0), (1.0, 0.9)]
+SAMPLINGS = [(1.0, 1.0), (0.7, 0.9)]
 
 
 @pytest.mark.parametrize(("temperature", "top_p"), SAMPLINGS)

@@ -188,6 +188,7 @@ def test_what_changes_costs_changes_the_key(tmp_path: Path) -> None:
         step_cost_key(settings, cores=(0,), num_gpus=0, replicas=1, batch=64),
         step_cost_key(settings, cores=(0, 1), num_gpus=0, replicas=2, batch=64),
         step_cost_key(settings, cores=(0, 1), num_gpus=0, replicas=1, batch=32),
+        step_cost_key(settings, cores=(0, 1), num_gpus=0, replicas=1, batch=64, top_p=0.9),
         step_cost_key(replace(settings, dtype="float32"), (0, 1), 0, 1, 64),
         step_cost_key(replace(settings, engine_args={"enforce_eager": False}), (0, 1), 0, 1, 64),
         step_cost_key(

@@ -1,9 +1,9 @@
 """Step costs and drafter.k=auto on a real engine with a toy EAGLE-3 draft."""
 
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
-from rollout_engines import EAGLE3, NGRAM, ToyEngine, start_toy
+from rollout_engines import ToyEngine
 from rollout_toys import worst_logprob_error
 from test_engine_logprobs import prompts_of
 
@@ -13,16 +13,19 @@ from specrl.rollout.step_costs import measure_step_costs
 from specrl.rollout.watched import WatchedEngine
 from specrl.types import Sampling
 
-pytestmark = pytest.mark.slow
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.parametrize("toy_engine", ["ngram", "eagle3"], indirect=True),
+]
 
 PROMPTS = prompts_of((9, 20, 31))
 
 
-@pytest.fixture(scope="module", params=[EAGLE3, NGRAM], ids=["eagle3", "ngram"])
-def started(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    toy_engine = start_toy(tmp_path_factory.mktemp("auto"), request.param)
+@pytest.fixture
+def started(toy_engine: ToyEngine) -> Iterator[ToyEngine]:
+    """Drafts three tokens again afterwards, as its other tests expect."""
     yield toy_engine
-    toy_engine.actor.kill()
+    toy_engine.engine.set_draft_lengths([(1, 3)])
 
 
 def test_steps_are_timed_and_the_engine_goes_on_as_before(started: ToyEngine) -> None:
