@@ -46,7 +46,6 @@ from specrl.types import Prompt, Rollout, Sampling, WeightSnapshot
 
 ROOT = Path(__file__).resolve().parent.parent
 LENGTHS = (1, 3, 5, 7)
-RESPONSES = 16  # per arm, concurrency and round, at least
 AUTOREGRESSIVE = "ar"
 
 
@@ -99,13 +98,14 @@ def answer(
 
 
 def run_rounds(
-    arms: Arms, prompts: Sequence[Prompt], sampling: Sampling, sizes: Sequence[int], rounds: int
+    arms: Arms, prompts: Sequence[Prompt], sampling: Sampling, options: argparse.Namespace
 ) -> dict[int, dict[str, Cell]]:
     """Arms in a new random order for each round and concurrency; an uncounted round first."""
+    sizes, rounds = options.concurrency, options.rounds
     cells = {size: {name: Cell() for name in arms} for size in sizes}
     order = random.Random(0)
     for number, size in itertools.product(range(rounds + 1), sizes):
-        count = max(RESPONSES, size)
+        count = max(options.responses, size)
         chosen = [prompts[(number * count + i) % len(prompts)] for i in range(count)]
         seeded = replace(sampling, seed=1000 * number + size)
         for name in order.sample(list(arms), len(arms)):
@@ -146,7 +146,7 @@ def report(cells: dict[int, dict[str, Cell]]) -> list[dict[str, Any]]:
     return rows
 
 
-def measure(config: TrainConfig, sizes: Sequence[int], rounds: int, work: Path) -> dict[str, Any]:
+def measure(config: TrainConfig, options: argparse.Namespace, work: Path) -> dict[str, Any]:
     console = ConsoleSink(work, total_steps=0, ui=None)
     model = prepared_model(config, console)
     with closing(build_task(config, model)) as task:
@@ -167,14 +167,14 @@ def measure(config: TrainConfig, sizes: Sequence[int], rounds: int, work: Path) 
             drafting[0].settings,
             drafting[0].placement,
             actors,
-            max(sizes),
+            max(options.concurrency),
             config.rollout.top_p,
             console.note,
         )
         auto = AutoLengthEngine(eagle, costs, max(LENGTHS), console.note)
         arms: Arms = {AUTOREGRESSIVE: (ar, None), "auto": (auto, None)}
         arms |= {f"k={k}": (eagle, k) for k in LENGTHS}
-        cells = run_rounds(arms, prompts, sampling, sizes, rounds)
+        cells = run_rounds(arms, prompts, sampling, options)
     return {"cells": report(cells), "auto_chose": dict(auto.metrics()), "draft": draft.name}
 
 
@@ -195,17 +195,19 @@ def ready(engine: VllmEngine, snapshot: WeightSnapshot) -> VllmEngine:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--responses", type=int, default=16, help="per arm and round, at least")
     parser.add_argument("--concurrency", type=int, nargs="+", default=[1, 4, 8, 16])
     parser.add_argument("--name", default="draft_speed", help="of the file in results/")
     options, overrides = parser.parse_known_args()
     config = load(["drafter=eagle3", *overrides, "drafter.k=7"])
     before = machine()
     with tempfile.TemporaryDirectory() as work:
-        measured = measure(config, options.concurrency, options.rounds, Path(work))
+        measured = measure(config, options, Path(work))
     result = {
         "what": "generation with a learned draft against autoregressive decoding, interleaved",
         "overrides": overrides,
         "rounds": options.rounds,
+        "responses": options.responses,
         **measured,
         "machine": before,
         "commit": git_commit(ROOT / "specrl"),
