@@ -25,7 +25,7 @@ setup:  ## .venv from constraints.txt
 	         "make setup PYTHON=/path/to/python3.11" >&2; exit 1; }
 	@$(PYTHON) scripts/setup_env.py --extra "$(EXTRA)"
 
-demo: setup  ## train a real model on this CPU with two drafters and compare them
+demo: setup  ## train a real model on this CPU, three ways of drafting compared
 	@$(BIN)/specrl experiment=demo $(ARGS)
 
 test: setup  ## checks and every test

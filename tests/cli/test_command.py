@@ -69,7 +69,7 @@ def test_a_sweep_runs_every_point_with_its_own_overrides():
 def test_the_demo_is_a_sweep_by_itself():
     runs = Runs()
     assert launch(["experiment=demo"], runs) == 0
-    assert [call[0].drafter.name for call in runs.calls] == ["none", "ngram"]
+    assert [call[0].drafter.name for call in runs.calls] == ["none", "ngram", "eagle3"]
 
 
 @pytest.mark.parametrize(
