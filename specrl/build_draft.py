@@ -14,7 +14,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from specrl.algo.aux_layers import aux_layers
-from specrl.algo.draft_vocabulary import choose_draft_vocabulary, coverage
+from specrl.algo.draft_vocabulary import check_size, choose_draft_vocabulary, coverage
 from specrl.build_processes import DraftProcesses, build_sampling
 from specrl.config.drafter import AUTO_MAX_K, Eagle3Config
 from specrl.config.train import TrainConfig
@@ -139,11 +139,7 @@ def draft_shape(
     """
     vocab = policy["vocab_size"]
     size = vocab if drafter.vocab_size is None else drafter.vocab_size
-    if size > vocab:
-        raise UserError(
-            f"drafter.vocab_size={size} is above the policy's vocabulary of {vocab}; "
-            "use at most that, or null for all of it"
-        )
+    check_size(size, vocab)
     return size, aux_layers(drafter.aux_layers, policy["num_hidden_layers"])
 
 

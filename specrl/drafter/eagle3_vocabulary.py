@@ -10,6 +10,7 @@ import xxhash
 from torch import Tensor
 
 D2T, T2D = "d2t", "t2d"
+OUTSIDE = -1  # draft id of a token that the draft cannot propose
 
 
 def target_ids_of(tensors: Mapping[str, Tensor], draft_vocab: int) -> Tensor:
@@ -26,6 +27,13 @@ def d2t_of(target_ids_D: Tensor) -> Tensor:
 def t2d_of(target_ids_D: Tensor, vocab: int) -> Tensor:
     """Whether a token of the policy can be drafted, bool [V]."""
     return torch.zeros(vocab, dtype=torch.bool).scatter_(0, target_ids_D, True)
+
+
+def draft_ids_of(target_ids_D: Tensor, vocab: int) -> Tensor:
+    """The draft id of every token of the policy, int64 [V]; `OUTSIDE` where it has none."""
+    ids_D = torch.arange(len(target_ids_D), device=target_ids_D.device)
+    ids_V = torch.full((vocab,), OUTSIDE, device=target_ids_D.device)
+    return ids_V.scatter_(0, target_ids_D, ids_D)
 
 
 def vocabulary_digest(target_ids_D: Tensor) -> str:

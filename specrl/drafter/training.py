@@ -21,7 +21,7 @@ from specrl.config.drafter import Eagle3Config
 from specrl.drafter import draft_head
 from specrl.drafter.draft_optimizer import DraftOptimizer
 from specrl.drafter.eagle3_folder import load_draft, read_facts, write_folder
-from specrl.drafter.eagle3_vocabulary import D2T, d2t_of
+from specrl.drafter.eagle3_vocabulary import D2T, d2t_of, draft_ids_of
 from specrl.drafter.ttt import Sample, Targets, lay_out, lay_out_targets, unroll
 from specrl.errors import UserError
 from specrl.hidden_states import HiddenStates
@@ -29,7 +29,6 @@ from specrl.types import Float32
 
 STATE = "draft.safetensors"
 REPLAY_ROWS = 2048  # response tokens replayed at once
-OUTSIDE = -1
 
 
 class Eagle3Trainer:
@@ -46,8 +45,7 @@ class Eagle3Trainer:
         self._draft = draft.to(device, torch.float32).requires_grad_()
         self.aux_layers = tuple(draft.shape.aux_layers)
         self.target_ids_D = target_ids_D.to(device)
-        self._draft_ids_V = torch.full((draft.shape.vocab,), OUTSIDE, device=device)
-        self._draft_ids_V[self.target_ids_D] = torch.arange(len(target_ids_D), device=device)
+        self._draft_ids_V = draft_ids_of(self.target_ids_D, draft.shape.vocab)
         self._optimizer = DraftOptimizer(self._draft, config.training)
 
     def fit(
