@@ -93,7 +93,8 @@ def _run(config: TrainConfig, run_folder: Path, overrides: Sequence[str]) -> Non
         recording.telemetry.note("starting the engine and the learner")
         cluster = stack.enter_context(closing(build_cluster(config, run_folder)))
         note = recording.telemetry.note
-        outlook = draft_outlook(config, draft, read_run(run_folder).records, state, note)
+        seen = read_run(run_folder).records if state.step else []
+        outlook = draft_outlook(config, draft, seen, state, note)
         engine, learner = build_engine_and_learner(config, model, drafter, cluster, stack, outlook)
         published_bytes = weight_bytes(model) + (weight_bytes(draft) if draft else 0)
         weight_sync = SharedMemorySync(learner, engine, published_bytes)

@@ -171,6 +171,17 @@ def build_learner(
     return MegatronLearner(actors, config.learner, config.algorithm)
 
 
+@contextmanager
+def autoregressive_engine(config: TrainConfig, model: Path, work: Path) -> Iterator[RolloutEngine]:
+    """An engine without a draft in a cluster of its own, no weights live; logs in `<work>/logs`."""
+    with closing(build_cluster(config, work, learner=False)) as cluster:
+        replicas = spawn_engines(config, model, NoDrafter(NoDrafterConfig()), cluster)
+        actors = [replica.actor for replica in replicas]
+        with closing(VllmEngine(actors, config.model.max_model_len)) as engine:
+            engine.wait_ready()
+            yield engine
+
+
 @dataclass(frozen=True)
 class DraftProcesses:
     """What building a draft needs, one after the other, each with a cluster of its own.
@@ -186,15 +197,10 @@ class DraftProcesses:
         """Decodes autoregressively with the policy's own weights live."""
         from specrl.learner.folder_snapshot import folder_snapshot
 
-        with closing(build_cluster(self.config, work, learner=False)) as cluster:
-            plain = NoDrafter(NoDrafterConfig())
-            replicas = spawn_engines(self.config, self.model, plain, cluster)
-            actors = [replica.actor for replica in replicas]
-            with closing(VllmEngine(actors, self.config.model.max_model_len)) as engine:
-                engine.wait_ready()
-                snapshot = folder_snapshot(self.model, self.config.rollout.dtype, work, version=0)
-                engine.load_weights(snapshot)
-                yield engine
+        with autoregressive_engine(self.config, self.model, work) as engine:
+            snapshot = folder_snapshot(self.model, self.config.rollout.dtype, work, version=0)
+            engine.load_weights(snapshot)
+            yield engine
 
     @contextmanager
     def learner(self, work: Path, fresh: Path) -> Iterator[DraftLearner]:

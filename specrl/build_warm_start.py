@@ -9,13 +9,11 @@ from pathlib import Path
 
 import xxhash
 
-from specrl.build_processes import build_cluster, build_learner, spawn_engines
-from specrl.config.drafter import NoDrafterConfig
+from specrl.build_processes import autoregressive_engine, build_cluster, build_learner
 from specrl.config.learner import LearnerConfig
 from specrl.config.task import ArithmeticConfig
 from specrl.config.train import TrainConfig
 from specrl.config.warm_start import WarmStartConfig
-from specrl.drafter import NoDrafter
 from specrl.durable import digest
 from specrl.errors import UserError
 from specrl.interruption import interruption
@@ -23,7 +21,6 @@ from specrl.models.cache import cached_folder, folder_name
 from specrl.models.prompt_format import PromptFormat, load_tokenizer
 from specrl.models.warm_folder import write_model_folder
 from specrl.protocols import Learner, Telemetry
-from specrl.rollout.vllm_engine import VllmEngine
 from specrl.tasks.arithmetic import Arithmetic
 from specrl.tasks.worked_solutions import SOLUTIONS
 from specrl.types import Sampling, WeightSnapshot
@@ -62,9 +59,9 @@ def build_warm_start(
         return base
     root = Path(config.model.cache_dir).expanduser().absolute()
     name = folder_name(config.model.name, cache_key(config.model.warm_start, base))
-    job = _Job(
-        _own_config(config, config.model.warm_start), base, root / f".{name}.work", telemetry
-    )
+    warm_start = config.model.warm_start
+    own = _own_config(config, warm_start)
+    job = _Job(own, warm_start, base, root / f".{name}.work", telemetry)
 
     def make(folder: Path) -> None:
         check()
@@ -139,14 +136,14 @@ class _Job:
     """One model to build; `work` is where a killed build goes on."""
 
     config: TrainConfig
+    warm_start: WarmStartConfig
     base: Path
     work: Path
     telemetry: Telemetry
 
     def make(self, folder: Path) -> None:
         """Fills `folder` with the model and its record."""
-        warm_start = self.config.model.warm_start
-        assert warm_start is not None
+        warm_start = self.warm_start
         task = arithmetic(warm_start, self.base)
         examples = worked_examples(warm_start, task, self.base, self.config.model.max_model_len)
         self.telemetry.note(
@@ -175,8 +172,7 @@ class _Job:
         self, examples: list[Example], stop: Callable[[], bool]
     ) -> tuple[Fitted, WeightSnapshot, WeightSnapshot]:
         """Snapshots of the weights before and after it, besides."""
-        warm_start = self.config.model.warm_start
-        assert warm_start is not None
+        warm_start = self.warm_start
         steps = batches(examples, warm_start.passes, warm_start.batch_examples, warm_start.seed)
         with closing(build_cluster(self.config, self.work, engine=False)) as cluster:
             learner: Learner = build_learner(self.config, self.base, cluster)
@@ -188,21 +184,15 @@ class _Job:
         self, task: Arithmetic, base: WeightSnapshot, tuned: WeightSnapshot
     ) -> tuple[Worth, Worth]:
         """Both sets of weights in the engine that runs use."""
-        warm_start = self.config.model.warm_start
-        assert warm_start is not None
+        warm_start = self.warm_start
         sampling = Sampling(temperature=1.0, max_tokens=warm_start.max_tokens, seed=warm_start.seed)
         found = []
-        with closing(build_cluster(self.config, self.work, learner=False)) as cluster:
-            plain = NoDrafter(NoDrafterConfig())
-            replicas = spawn_engines(self.config, self.base, plain, cluster)
-            actors = [replica.actor for replica in replicas]
-            with closing(VllmEngine(actors, self.config.model.max_model_len)) as engine:
-                engine.wait_ready()
-                for label, snapshot in (("before", base), ("after", tuned)):
-                    engine.load_weights(snapshot)
-                    progress = self.telemetry.progress(f"responses {label} the warm start")
-                    prompts, samples = warm_start.validation_prompts, warm_start.samples
-                    found.append(measure(task, engine, prompts, samples, sampling, progress))
+        with autoregressive_engine(self.config, self.base, self.work) as engine:
+            for label, snapshot in (("before", base), ("after", tuned)):
+                engine.load_weights(snapshot)
+                progress = self.telemetry.progress(f"responses {label} the warm start")
+                prompts, samples = warm_start.validation_prompts, warm_start.samples
+                found.append(measure(task, engine, prompts, samples, sampling, progress))
         before, after = found
         return before, after
 

@@ -77,6 +77,14 @@ class CheckpointStore:
             )
         return None
 
+    def newest_or_afresh(self) -> tuple[RunState, Path] | None:
+        """As `newest`, for work that can be done again: none intact clears them all."""
+        try:
+            return self.newest()
+        except RunError:  # each damaged one has been named
+            self.clear()
+            return None
+
     def clear(self) -> None:
         """Removes every checkpoint."""
         shutil.rmtree(self.folder, ignore_errors=True)

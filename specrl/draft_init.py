@@ -9,7 +9,6 @@ from pathlib import Path
 from specrl.algo.replay import expected_counts
 from specrl.checkpoint import CheckpointStore, RunState
 from specrl.draft_responses import Watch, in_shards, response_tokens
-from specrl.errors import RunError
 from specrl.protocols import DraftLearner
 from specrl.types import Metrics, Rollout
 
@@ -103,11 +102,7 @@ class Fit:
 
     def _start(self) -> FitState:
         """The saved state, or a new one with the fresh draft's acceptance."""
-        try:
-            found = self._store.newest()
-        except RunError:  # each damaged one has been named
-            self._store.clear()
-            found = None
+        found = self._store.newest_or_afresh()
         if found is None:
             return FitState(acceptance_before=self._estimate("the fresh draft"))
         _, folder = found

@@ -11,7 +11,6 @@ from random import Random
 import numpy as np
 
 from specrl.checkpoint import CheckpointStore, RunState
-from specrl.errors import RunError
 from specrl.protocols import Learner, OnProgress, RolloutEngine, Task
 from specrl.types import Sampling, TrainSample
 
@@ -147,11 +146,7 @@ class Fit:
         return self._clock() - started, float(metrics.get("logprob_diff_mean", math.nan))
 
     def _resumed(self) -> tuple[int, list[tuple[float, float]]]:
-        try:
-            found = self._store.newest()
-        except RunError:
-            self._store.clear()
-            found = None
+        found = self._store.newest_or_afresh()
         if found is None:
             return 0, []
         state, folder = found
