@@ -6,11 +6,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from specrl.cli.arguments import wants_help
+from specrl.cli.outcome import FAILED, INTERRUPTED, MISTAKE, tell
 from specrl.config.compose import load
 from specrl.config.train import TrainConfig
 from specrl.errors import RunError, UserError
 
-FAILED, MISTAKE, INTERRUPTED = 1, 2, 130
+PROGRAM = "specrl-init-draft"
 
 PAGE = """\
 specrl-init-draft [GROUP=CHOICE | KNOB=VALUE]...
@@ -46,21 +47,15 @@ def launch(argv: Sequence[str], build: Build) -> int:
             raise UserError(f"{flags[0]} is not a flag; see specrl-init-draft --help")
         sys.stdout.write(f"{build(load(argv))}\n")
     except UserError as error:
-        return _tell(error, MISTAKE)
+        return tell(PROGRAM, error, MISTAKE)
     except RunError as error:
-        return _tell(error, FAILED)
+        return tell(PROGRAM, error, FAILED)
     except KeyboardInterrupt:
-        return _tell("interrupted; the same command goes on from here", INTERRUPTED)
+        return tell(PROGRAM, "interrupted; the same command goes on from here", INTERRUPTED)
     except Exception:
         traceback.print_exc()
         return FAILED
     return 0
-
-
-def _tell(message: object, code: int) -> int:
-    """One line, whatever the message holds."""
-    sys.stderr.write(f"specrl-init-draft: {' '.join(str(message).split())}\n")
-    return code
 
 
 def _build(config: TrainConfig) -> str:

@@ -4,14 +4,13 @@ import argparse
 import sys
 from pathlib import Path
 
+from specrl.cli.outcome import FAILED, MISTAKE
 from specrl.config.bounds import not_empty
 from specrl.config.tracking import check_uri
 from specrl.errors import RunError, UserError
 from specrl.run_folder import exclusive
 from specrl.telemetry.mlflow_run import ui_command
 from specrl.telemetry.replay import replay
-
-FAILED, MISTAKE = 1, 2
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -14,6 +14,7 @@ from omegaconf import DictConfig
 from specrl import __version__
 from specrl.cli import help as help_pages
 from specrl.cli.arguments import check_flags, overrides_last, wants_help
+from specrl.cli.outcome import FAILED, INTERRUPTED, MISTAKE, tell
 from specrl.cli.sweep import CONFIG_NAME, Point, as_written, checked_points
 from specrl.config import mistakes, tree
 from specrl.config.door import to_config
@@ -24,7 +25,7 @@ from specrl.errors import RunError, UserError
 
 Run = Callable[[TrainConfig, Path, Sequence[str]], None]
 
-FAILED, MISTAKE, INTERRUPTED = 1, 2, 130
+PROGRAM = "specrl"
 
 
 def main() -> None:
@@ -45,9 +46,9 @@ def launch(argv: Sequence[str], run: Run) -> int:
             return 0
         return _compose_and_run(argv, run)
     except UserError as error:
-        return _tell(error, MISTAKE)
+        return tell(PROGRAM, error, MISTAKE)
     except KeyboardInterrupt:
-        return _tell("interrupted", INTERRUPTED)
+        return tell(PROGRAM, "interrupted", INTERRUPTED)
 
 
 def _compose_and_run(argv: Sequence[str], run: Run) -> int:
@@ -63,7 +64,7 @@ def _compose_and_run(argv: Sequence[str], run: Run) -> int:
     except mistakes.COMPOSITION_ERRORS as error:
         raise UserError(mistakes.explain(error)) from error
     except OSError as error:
-        return _tell(f"output_dir cannot be used: {error}; set output_dir", MISTAKE)
+        return tell(PROGRAM, f"output_dir cannot be used: {error}; set output_dir", MISTAKE)
 
 
 def _run_points(points: Sequence[Point], run: Run) -> int:
@@ -98,9 +99,9 @@ def _point(cfg: DictConfig, run: Run) -> tuple[int, Path | None]:
         folder = run_folder(config)
         run(config, folder, overrides)
     except UserError as error:
-        return _tell(f"{label}{error}", MISTAKE), None
+        return tell(PROGRAM, f"{label}{error}", MISTAKE), None
     except RunError as error:
-        return _tell(f"{label}{error}", FAILED), None
+        return tell(PROGRAM, f"{label}{error}", FAILED), None
     except Exception:
         traceback.print_exc()
         return FAILED, None
@@ -113,12 +114,6 @@ def _compare(points: Sequence[Point]) -> None:
         from specrl.cli.comparison import print_comparison
 
         print_comparison(points)
-
-
-def _tell(message: object, code: int) -> int:
-    """One line, whatever the message holds."""
-    sys.stderr.write(f"specrl: {' '.join(str(message).split())}\n")
-    return code
 
 
 def _run(config: TrainConfig, folder: Path, overrides: Sequence[str]) -> None:

@@ -14,7 +14,8 @@ from specrl.algo.draft_length import (
     choose_lengths,
 )
 from specrl.protocols import OnProgress, RolloutEngine
-from specrl.types import Metrics, Prompt, Rollout, Sampling, WeightSnapshot
+from specrl.rollout.wrapped import WrappedEngine
+from specrl.types import Metrics, Prompt, Rollout, Sampling
 
 PROMISED_DRAFTS = 50.0
 """What the init's held-out estimate weighs against counts of rollouts, in drafts."""
@@ -27,7 +28,7 @@ PROBE_SHARE = 0.01
 """Most of the generation time that goes into probes after the first one."""
 
 
-class AutoLengthEngine:
+class AutoLengthEngine(WrappedEngine):
     """`RolloutEngine` round another one whose drafter proposes up to `longest` tokens.
 
     Chooses from `costs` and from the acceptance and the response lengths of its own rollouts, per
@@ -49,7 +50,7 @@ class AutoLengthEngine:
         replicas: int = 1,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._engine = engine
+        super().__init__(engine)
         self._costs = costs
         self._longest = min(longest, costs.lengths[-1])
         self._note = note
@@ -67,11 +68,6 @@ class AutoLengthEngine:
         self._first_probe_s = 0.0
         self._probe_s = 0.0
         self._probed_s = 0.0
-
-    @property
-    def version(self) -> int | None:
-        """Version of the live weights."""
-        return self._engine.version
 
     def generate(
         self,
@@ -93,9 +89,6 @@ class AutoLengthEngine:
         self._learn(rollouts, schedule[0][1] if len(schedule) == 1 else None)
         return rollouts
 
-    def load_weights(self, snapshot: WeightSnapshot) -> None:
-        self._engine.load_weights(snapshot)
-
     def set_draft_lengths(self, schedule: Sequence[tuple[int, int]]) -> None:
         """Sets the schedule for good."""
         self._engine.set_draft_lengths(schedule)
@@ -113,9 +106,6 @@ class AutoLengthEngine:
                 own[f"spec/schedule/{_name(batch)}"] = float(k)
                 own[f"spec/predicted_speedup/{_name(batch)}"] = gain
         return {**self._engine.metrics(), **own}
-
-    def close(self) -> None:
-        self._engine.close()
 
     def _choose(self, count: int) -> Schedule:
         before = self._choices.get(count)

@@ -7,12 +7,13 @@ from specrl.algo.health import DraftHealth, judge
 from specrl.config.drafter import DraftHealthConfig
 from specrl.errors import EngineError
 from specrl.protocols import OnProgress, RolloutEngine
-from specrl.types import Metrics, Prompt, Rollout, Sampling, WeightSnapshot
+from specrl.rollout.wrapped import WrappedEngine
+from specrl.types import Metrics, Prompt, Rollout, Sampling
 
 AUTOREGRESSIVE = ((1, 0),)
 
 
-class WatchedEngine:
+class WatchedEngine(WrappedEngine):
     """`RolloutEngine` round another one; `note` takes a line for the reader.
 
     When acceptance at position 0 collapses, `on_collapse` decides: `fail` raises `EngineError` from
@@ -32,18 +33,13 @@ class WatchedEngine:
         expected: float | None = None,
         history: Sequence[float] = (),
     ) -> None:
-        self._engine = engine
+        super().__init__(engine)
         self._config = health
         self._on_collapse = on_collapse
         self._note = note
         self._health = DraftHealth.known(health, expected, history)
         self._collapsed = False
         self._disabled = False
-
-    @property
-    def version(self) -> int | None:
-        """Version of the live weights."""
-        return self._engine.version
 
     def generate(
         self,
@@ -58,9 +54,6 @@ class WatchedEngine:
             self._watch(rollouts, sampled=sampling.temperature > 0)
         return rollouts
 
-    def load_weights(self, snapshot: WeightSnapshot) -> None:
-        self._engine.load_weights(snapshot)
-
     def set_draft_lengths(self, schedule: Sequence[tuple[int, int]]) -> None:
         if not self._disabled:
             self._engine.set_draft_lengths(schedule)
@@ -68,9 +61,6 @@ class WatchedEngine:
     def metrics(self) -> Metrics:
         """The engine's own and `spec/draft_collapsed`, 1 while the draft counts as collapsed."""
         return {**self._engine.metrics(), "spec/draft_collapsed": float(self._collapsed)}
-
-    def close(self) -> None:
-        self._engine.close()
 
     def _watch(self, rollouts: Sequence[Rollout], sampled: bool) -> None:
         counts = total(r.spec for r in rollouts if r.spec is not None)
