@@ -1,6 +1,5 @@
 """An engine round another one."""
 
-
 from specrl.protocols import RolloutEngine
 from specrl.types import WeightSnapshot
 
