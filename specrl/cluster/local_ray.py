@@ -26,6 +26,8 @@ class LocalRay:
         """
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
         os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+        # Ray would start actors at niceness 15, and times would depend on what else is running.
+        os.environ.setdefault("RAY_worker_niceness", "0")
         self._ray = _started_ray(temp_dir)
         found = int(self._ray.cluster_resources().get("GPU", 0))
         if found < num_gpus:
