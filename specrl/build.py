@@ -13,6 +13,8 @@ from specrl.build_processes import (
     build_cluster,
     build_engine_and_learner,
     build_sampling,
+    check_cluster,
+    spawn_mirrors,
     weight_bytes,
 )
 from specrl.build_warm_start import build_warm_start
@@ -22,7 +24,7 @@ from specrl.config.signature import signature
 from specrl.config.task import ArithmeticConfig, DapoMathConfig, Gsm8kConfig, TaskConfig
 from specrl.config.tracking import MlflowConfig
 from specrl.config.train import TrainConfig
-from specrl.draft_init import read_record
+from specrl.draft_init import InitRecord, read_record
 from specrl.drafter import DraftModelDrafter, Eagle3Drafter, NgramDrafter, NoDrafter
 from specrl.errors import UserError
 from specrl.evaluate import EvaluationPlan
@@ -31,7 +33,7 @@ from specrl.loop import Parts, Plan, train
 from specrl.models.prepare import prepare_draft, prepare_model
 from specrl.models.prompt_format import PromptFormat, load_tokenizer
 from specrl.protocols import Drafter, Task
-from specrl.run_folder import exclusive, logging_to
+from specrl.run_folder import logging_to
 from specrl.tasks.arithmetic import Arithmetic
 from specrl.tasks.dapo_math import DapoMath
 from specrl.tasks.gsm8k import Gsm8k
@@ -41,7 +43,6 @@ from specrl.telemetry.mlflow_run import ui_command
 from specrl.telemetry.mlflow_sink import MlflowSink
 from specrl.telemetry.recorder import Recorder
 from specrl.telemetry.sink import Sink
-from specrl.types import Metrics
 from specrl.weight_sync.shared_memory import SharedMemorySync
 
 logger = logging.getLogger(__name__)
@@ -54,11 +55,12 @@ PROMPTS_CHECKED = 64  # for room in model.max_model_len, before anything starts
 def run(config: TrainConfig, run_folder: Path, overrides: Sequence[str]) -> None:
     """Trains from the newest checkpoint in `run_folder`, or from step 0, to `config.steps`.
 
-    Raises `UserError` for what the config asks and this machine or its files cannot give, and
-    `RunError` when the run failed on the way; `run.log` in the folder has the traceback. A run that
-    a signal ended has saved its steps and raises KeyboardInterrupt.
+    The folder exists and the caller holds it (`specrl.run_folder.exclusive`). Raises `UserError`
+    for what the config asks and this machine or its files cannot give, and `RunError` when the run
+    failed on the way; `run.log` in the folder has the traceback. A run that a signal ended has
+    saved its steps and raises KeyboardInterrupt.
     """
-    with exclusive(run_folder), logging_to(run_folder / "run.log"):
+    with logging_to(run_folder / "run.log"):
         try:
             _run(config, run_folder, overrides)
         except Exception:
@@ -81,23 +83,27 @@ def _run(config: TrainConfig, run_folder: Path, overrides: Sequence[str]) -> Non
     if state.step >= config.steps and info is not None and info.status == "finished":
         console.note(f"{run_folder}: {state.step} steps are done already; rerun=true starts again")
         return
+    check_cluster(config)
     model = prepared_model(config, console)
     task = build_task(config, model)
     with ExitStack() as stack:
         stack.enter_context(closing(task))
         draft = first_draft(config, model, task, checkpoint, console)
+        record = None if draft is None else read_record(draft)
         drafter = build_drafter(config, model, draft)
         sinks = build_sinks(config, run_folder, overrides, state, console)
         recording = stack.enter_context(_recording(sinks, config.steps))
-        recording.telemetry.carry(_init_metrics(config, draft))
+        if record is not None:
+            recording.telemetry.carry(record.metrics(config.drafter.longest_k))
         recording.telemetry.note("starting the engine and the learner")
         cluster = stack.enter_context(closing(build_cluster(config, run_folder)))
         note = recording.telemetry.note
         seen = read_run(run_folder).records if state.step else []
-        outlook = draft_outlook(config, draft, seen, state, note)
+        outlook = draft_outlook(config, record, seen, state, note)
         engine, learner = build_engine_and_learner(config, model, drafter, cluster, stack, outlook)
         published_bytes = weight_bytes(model) + (weight_bytes(draft) if draft else 0)
-        weight_sync = SharedMemorySync(learner, engine, published_bytes)
+        mirrors = spawn_mirrors(config, cluster)
+        weight_sync = SharedMemorySync(learner, engine, published_bytes, mirrors)
         stack.enter_context(closing(weight_sync))
         parts = Parts(task, engine, learner, weight_sync, recording.telemetry, checkpoints)
         if config.rerun:
@@ -126,11 +132,13 @@ def init_draft(config: TrainConfig, console: ConsoleSink) -> Path:
 
 def prepared_model(config: TrainConfig, console: ConsoleSink) -> Path:
     """The policy's folder. What the run would refuse later is refused before a warm start."""
-    base = prepare_model(config.model, lambda folder: check_layout(folder, config.learner))
+    base = prepare_model(
+        config.model, lambda folder: check_layout(folder, config.learner), console.note
+    )
 
     def check() -> None:
-        check_draft_init(config, base)
-        build_task(config, base).close()
+        with closing(build_task(config, base)) as task:
+            check_draft_init(config, base, task)
 
     return build_warm_start(config, base, Recorder([console]), check)
 
@@ -148,7 +156,7 @@ def first_draft(
 
 def draft_outlook(
     config: TrainConfig,
-    draft: Path | None,
+    init: InitRecord | None,
     records: Sequence[StepRecord],
     state: RunState,
     note: Callable[[str], None],
@@ -161,11 +169,10 @@ def draft_outlook(
     if state.step > 0:
         seen = [record.metrics[FIRST_RATE] for record in records if FIRST_RATE in record.metrics]
         return DraftOutlook(note, fitted, history=seen)
-    record = None if draft is None else read_record(draft)
     sampling = config.drafter.sampling if isinstance(config.drafter, Eagle3Config) else None
-    if record is None or not record.acceptance or record.sampling != sampling:
+    if init is None or not init.acceptance or init.sampling != sampling:
         return DraftOutlook(note, fitted)
-    return DraftOutlook(note, fitted, [b - a for a, b in pairwise((1.0, *record.acceptance))])
+    return DraftOutlook(note, fitted, [b - a for a, b in pairwise((1.0, *init.acceptance))])
 
 
 @dataclass
@@ -201,12 +208,6 @@ def build_plan(config: TrainConfig) -> Plan:
         evaluation=EvaluationPlan(**asdict(config.evaluation)),
         checkpoint_every=config.checkpoint.every,
     )
-
-
-def _init_metrics(config: TrainConfig, draft: Path | None) -> Metrics:
-    """What the draft's first weights cost and are worth; empty where specrl did not fit them."""
-    record = None if draft is None else read_record(draft)
-    return {} if record is None else record.metrics(config.drafter.longest_k)
 
 
 def build_drafter(config: TrainConfig, model: Path, draft: Path | None) -> Drafter:

@@ -2,7 +2,6 @@
 
 import datetime
 import json
-import shutil
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -23,7 +22,7 @@ from specrl.draft_responses import Responses, Watch
 from specrl.durable import digest
 from specrl.errors import UserError
 from specrl.interruption import interruption
-from specrl.models.cache import cached_folder, folder_name
+from specrl.models.cache import cached_folder, folder_name, resumable_folder
 from specrl.models.prepare import HUB_PATTERNS, local_folder
 from specrl.models.prompt_format import PromptFormat, load_tokenizer
 from specrl.protocols import Task, Telemetry
@@ -31,9 +30,9 @@ from specrl.tasks.chat_prompts import load_chat_prompts
 from specrl.types import Prompt
 
 # Part of the cache key: raise it when the same config would give another draft.
-RECIPE = 2
+RECIPE = 3
 # What a run sets of a drafter that its first weights do not depend on.
-NOT_IN_KEY = ("k", "sampling", "verification", "on_collapse", "health")
+NOT_IN_KEY = ("k", "remeasure", "sampling", "verification", "on_collapse", "health")
 SHIPPED = "the chat prompts that specrl ships"
 
 
@@ -56,22 +55,16 @@ def build_draft_init(
     if config.init.name == "checkpoint":
         return _adopted(config, drafter, model, root)
     processes = processes or DraftProcesses(config, model)
-    job = _prepare(config, drafter, model, task, root, telemetry, processes)
-    folder = cached_folder(
-        root,
-        job.name,
-        job.make,
-        lambda: telemetry.note(f"another process builds the draft {root / job.name}; waiting"),
-    )
-    shutil.rmtree(job.work, ignore_errors=True)
+    name, job = _prepare(config, drafter, model, task, telemetry, processes)
+    folder = resumable_folder(root, name, job.make, telemetry.note)
     record = read_record(folder)
     if record is not None:
         telemetry.note(told(folder, record, drafter.longest_k))
     return folder
 
 
-def check_draft_init(config: TrainConfig, model: Path) -> None:
-    """Raises `UserError` for what `build_draft_init` would refuse, by the model's files alone.
+def check_draft_init(config: TrainConfig, model: Path, task: Task) -> None:
+    """Raises `UserError` for what `build_draft_init` would refuse, before it takes any time.
 
     The model's weights do not matter here: its base will do.
     """
@@ -87,6 +80,8 @@ def check_draft_init(config: TrainConfig, model: Path) -> None:
     draft_shape(drafter, _model_config(model))
     if config.init.name == "ultrachat":
         _chat_prompts(config, model)
+    else:
+        _task_prompts(config, task)
 
 
 def told(folder: Path, record: InitRecord, k: int) -> str:
@@ -124,6 +119,9 @@ def cache_key(
         "init": {name: value for name, value in init.items() if name not in ("path", "revision")},
         "drafter": {name: value for name, value in drafter.items() if name not in NOT_IN_KEY},
         "sampling": sampling,
+        "engine_args": config.rollout.engine_args,
+        # What is in one microbatch, and in one update: both change the fit.
+        "batches": [config.learner.tokens_per_microbatch, config.learner.data_parallel],
         "prompts": _prompts_digest(prompts),
         "heldout": _prompts_digest(heldout),
     }
@@ -165,7 +163,7 @@ class _Wall:
 
 @dataclass(frozen=True)
 class _Job:
-    """One init to build; `work` is where a killed build goes on."""
+    """One init to build."""
 
     config: TrainConfig
     drafter: Eagle3Config
@@ -173,42 +171,40 @@ class _Job:
     prompts: list[Prompt]
     heldout: list[Prompt]
     source: str
-    name: str
-    work: Path
     telemetry: Telemetry
     processes: DraftProcesses
 
-    def make(self, folder: Path) -> None:
-        """Fills `folder` with the draft and its record."""
+    def make(self, folder: Path, work: Path) -> None:
+        """Fills `folder` with the draft and its record; a killed build goes on in `work`."""
         self.telemetry.note(f"building a draft: init={self.config.init.name} from {self.source}")
         if self.config.init.name == "random":
             self._make_random(folder)
             return
-        self.work.mkdir(parents=True, exist_ok=True)
+        work.mkdir(parents=True, exist_ok=True)
         with interruption() as signal:
             watch = Watch(
                 note=self.telemetry.note,
                 progress=self.telemetry.progress,
                 stop=lambda: bool(signal.requested),
             )
-            with _Wall(self.work / "wall.json") as wall:
-                record = self._fitted(folder, watch)
+            with _Wall(work / "wall.json") as wall:
+                record = self._fitted(folder, work, watch)
             write_record(folder, replace(record, wall_s=wall.seconds))
 
     def _make_random(self, folder: Path) -> None:
         covered = self._write_fresh(folder, ())
         write_record(folder, self._record(coverage=covered))
 
-    def _fitted(self, folder: Path, watch: Watch) -> InitRecord:
+    def _fitted(self, folder: Path, work: Path, watch: Watch) -> InitRecord:
         init = self.config.init
-        train = Responses(self.work / "responses.jsonl", self.prompts, init.samples_per_prompt)
-        heldout = Responses(self.work / "heldout.jsonl", self.heldout, 1)
+        train = Responses(work / "responses.jsonl", self.prompts, init.samples_per_prompt)
+        heldout = Responses(work / "heldout.jsonl", self.heldout, 1)
         if train.missing or heldout.missing:
-            self._generate(train, heldout, watch)
-        fresh = self.work / "fresh"
+            self._generate(train, heldout, work, watch)
+        fresh = work / "fresh"
         covered = self._write_fresh(fresh, [rollout.token_ids for rollout in train.rollouts])
         watch.pause()
-        state = self._fit(fresh, folder, train, heldout, watch)
+        state = self._fit(work, folder, train, heldout, watch)
         return self._record(
             coverage=covered,
             responses=len(train.rollouts),
@@ -223,15 +219,15 @@ class _Job:
             acceptance=state.acceptance,
         )
 
-    def _generate(self, train: Responses, heldout: Responses, watch: Watch) -> None:
+    def _generate(self, train: Responses, heldout: Responses, work: Path, watch: Watch) -> None:
         """Lets the engine give what is missing."""
         sampling, seed = build_sampling(self.config.rollout), self.config.init.seed
-        with self.processes.engine(self.work) as engine:
+        with self.processes.engine(work) as engine:
             heldout.complete(engine, sampling, seed + 1, watch, "held-out responses")
             train.complete(engine, sampling, seed, watch, "responses")
 
     def _fit(
-        self, fresh: Path, folder: Path, train: Responses, heldout: Responses, watch: Watch
+        self, work: Path, folder: Path, train: Responses, heldout: Responses, watch: Watch
     ) -> FitState:
         init = self.config.init
         copies = self.config.learner.data_parallel
@@ -239,13 +235,14 @@ class _Job:
             passes=init.passes,
             learning_rate=init.learning_rate,
             warmup_share=init.warmup_share,
+            tv_share=init.tv_share,
             shard_tokens=init.tokens_in_memory * copies,
             update_tokens=self.drafter.training.tokens_per_update * copies,
             k=max(AUTO_MAX_K, self.drafter.longest_k),
         )
-        with self.processes.learner(self.work, fresh) as learner:
-            work = self.work / "fit"
-            state = Fit(learner, train.rollouts, heldout.rollouts, plan, work, watch).run()
+        with self.processes.learner(work, work / "fresh") as learner:
+            fit = Fit(learner, train.rollouts, heldout.rollouts, plan, work / "fit", watch)
+            state = fit.run()
             learner.export_draft(folder)
         return state
 
@@ -283,15 +280,15 @@ def _prepare(
     drafter: Eagle3Config,
     model: Path,
     task: Task,
-    root: Path,
     telemetry: Telemetry,
     processes: DraftProcesses,
-) -> _Job:
+) -> tuple[str, _Job]:
+    """The cache name of an init, and how it is built."""
     draft_shape(drafter, _model_config(model))  # before anything that takes long
     if config.init.name == "ultrachat":
         prompts, source = _chat_prompts(config, model)
     else:
-        prompts = task.train(0, config.init.num_prompts)
+        prompts = _task_prompts(config, task)
         source = f"the training prompts of {task.name}"
     if len(prompts) < config.init.num_prompts:
         telemetry.note(
@@ -301,8 +298,21 @@ def _prepare(
     heldout = task.validation(config.init.heldout_prompts)
     label = f"{config.model.name}-{drafter.name}-{config.init.name}-{len(prompts)}"
     name = folder_name(label, cache_key(config, model, prompts, heldout))
-    work = root / f".{name}.work"
-    return _Job(config, drafter, model, prompts, heldout, source, name, work, telemetry, processes)
+    job = _Job(config, drafter, model, prompts, heldout, source, telemetry, processes)
+    return name, job
+
+
+def _task_prompts(config: TrainConfig, task: Task) -> list[Prompt]:
+    """Raises `UserError` where there are fewer than asked for."""
+    asked = config.init.num_prompts
+    prompts = task.train(0, asked)
+    distinct = len({prompt.id for prompt in prompts})
+    if distinct < asked:
+        raise UserError(
+            f"init.num_prompts={asked} is more than the {distinct} training prompts of "
+            f"task={task.name}; use at most {distinct}"
+        )
+    return prompts
 
 
 def _chat_prompts(config: TrainConfig, model: Path) -> tuple[list[Prompt], str]:

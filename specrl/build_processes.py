@@ -3,13 +3,19 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from specrl.cluster.local_ray import LocalRay
+from specrl.cluster.slurm_ray import SlurmRay
+from specrl.cluster.slurm_task import Allocation
+from specrl.config.cluster import SlurmConfig
 from specrl.config.drafter import AUTO, Eagle3Config, NoDrafterConfig
+from specrl.config.node_layout import node_layout
 from specrl.config.rollout import RolloutConfig
 from specrl.config.train import TrainConfig
 from specrl.drafter import Eagle3Drafter, NoDrafter
+from specrl.errors import UserError
 from specrl.learner.layout import rank_placements
 from specrl.learner.megatron_learner import MegatronLearner
 from specrl.protocols import Actor, Cluster, Drafter, DraftLearner, Learner, RolloutEngine
@@ -48,13 +54,30 @@ class DraftOutlook:
 
 def build_cluster(
     config: TrainConfig, run_folder: Path, engine: bool = True, learner: bool = True
-) -> LocalRay:
-    """Ray with the GPUs that engine and learner need. Raises `UserError` when there are fewer."""
+) -> Cluster:
+    """Ray with the GPUs that engine and learner need: this machine's, or the Slurm job's.
+
+    Raises `UserError` when there are fewer, and for a Slurm cluster outside of its job.
+    """
     cluster = config.cluster
+    if isinstance(cluster, SlurmConfig):
+        check_cluster(config)
+        allocation = Allocation.here()
+        assert allocation is not None
+        return SlurmRay(run_folder / "logs", allocation)
     ranks = config.learner.tensor_parallel * config.learner.data_parallel
     num_gpus = config.rollout.replicas * cluster.gpus_per_engine * engine
     num_gpus += ranks * cluster.gpus_per_learner_rank * learner
     return LocalRay(run_folder / "logs", cluster.temp_dir, num_gpus)
+
+
+def check_cluster(config: TrainConfig) -> None:
+    """Raises `UserError` for a Slurm cluster outside of its job, before anything is prepared."""
+    if isinstance(config.cluster, SlurmConfig) and Allocation.here() is None:
+        raise UserError(
+            f"cluster={config.cluster.name} lives in a Slurm job; submit it with "
+            "-m hydra/launcher=specrl_slurm, or use cluster=local"
+        )
 
 
 def build_engine_and_learner(
@@ -91,6 +114,7 @@ def with_draft_control(
             rollout.prompts_per_step * rollout.group_size,
             rollout.top_p,
             outlook.note,
+            drafter.remeasure,
         )
         longest, promised = drafter.longest_k, outlook.promised
         engine = AutoLengthEngine(
@@ -131,16 +155,39 @@ def spawn_engines(
     settings = replica_settings(
         model, config.model.max_model_len, config.rollout, drafter.speculative_config()
     )
-    cores = usable_cores(config.rollout.cores, gpus)
-    shares = split_cores(cores, config.rollout.replicas)
+    nodes = node_layout(config).engine
+    shares = _core_shares(config, cluster, nodes)
     replicas = []
-    for number, (own, share) in enumerate(zip(settings, shares, strict=True)):
-        placement = Placement(cores=share, num_gpus=gpus, env=engine_environment(share, gpus))
+    for number, (own, node) in enumerate(zip(settings, nodes, strict=True)):
+        share = shares[number]
+        placement = Placement(share, gpus, engine_environment(share, gpus), node)
         actor = cluster.spawn(
             f"engine-{number}", "specrl.rollout.worker:EngineWorker", placement, own
         )
         replicas.append(Replica(actor, own, placement))
     return replicas
+
+
+def _core_shares(
+    config: TrainConfig, cluster: Cluster, nodes: Sequence[int]
+) -> dict[int, tuple[int, ...]]:
+    """Cores of each replica, by its number: those on one node share what that node has."""
+    shares: dict[int, tuple[int, ...]] = {}
+    for node in sorted(set(nodes)):
+        here = [number for number, place in enumerate(nodes) if place == node]
+        usable = partial(cluster.cores, node)
+        cores = usable_cores(config.rollout.cores, config.cluster.gpus_per_engine, usable)
+        shares.update(zip(here, split_cores(cores, len(here)), strict=True))
+    return shares
+
+
+def spawn_mirrors(config: TrainConfig, cluster: Cluster) -> list[Actor]:
+    """One on each node that has engines and not the rank that writes the weights."""
+    others = sorted(set(node_layout(config).engine) - {0})
+    return [
+        cluster.spawn(f"weights-{node}", "specrl.weight_sync.mirror:Mirror", Placement(node=node))
+        for node in others
+    ]
 
 
 def build_learner(
@@ -150,7 +197,14 @@ def build_learner(
 
     `draft` is what it trains beside the policy.
     """
-    placements = rank_placements(config.learner, config.cluster.gpus_per_learner_rank)
+    placements = [
+        replace(placement, node=node)
+        for placement, node in zip(
+            rank_placements(config.learner, config.cluster.gpus_per_learner_rank),
+            node_layout(config).learner,
+            strict=True,
+        )
+    ]
     actors = [
         cluster.spawn(
             f"learner-{rank}",
@@ -197,7 +251,11 @@ class DraftProcesses:
         """Decodes autoregressively with the policy's own weights live."""
         from specrl.learner.folder_snapshot import folder_snapshot
 
-        with autoregressive_engine(self.config, self.model, work) as engine:
+        # The seed of the run is not in the draft's key: the responses must not depend on it.
+        rollout = replace(self.config.rollout, seed=0)
+        with autoregressive_engine(
+            replace(self.config, rollout=rollout), self.model, work
+        ) as engine:
             snapshot = folder_snapshot(self.model, self.config.rollout.dtype, work, version=0)
             engine.load_weights(snapshot)
             yield engine

@@ -1,7 +1,6 @@
 """A policy that starts with a supervised pass, as a cached Hugging Face folder."""
 
 import json
-import shutil
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
@@ -17,7 +16,7 @@ from specrl.config.warm_start import WarmStartConfig
 from specrl.durable import digest
 from specrl.errors import UserError
 from specrl.interruption import interruption
-from specrl.models.cache import cached_folder, folder_name
+from specrl.models.cache import folder_name, resumable_folder
 from specrl.models.prompt_format import PromptFormat, load_tokenizer
 from specrl.models.warm_folder import write_model_folder
 from specrl.protocols import Learner, Telemetry
@@ -61,19 +60,13 @@ def build_warm_start(
     name = folder_name(config.model.name, cache_key(config.model.warm_start, base))
     warm_start = config.model.warm_start
     own = _own_config(config, warm_start)
-    job = _Job(own, warm_start, base, root / f".{name}.work", telemetry)
+    job = _Job(own, warm_start, base, telemetry)
 
-    def make(folder: Path) -> None:
+    def make(folder: Path, work: Path) -> None:
         check()
-        job.make(folder)
+        job.make(folder, work)
 
-    folder = cached_folder(
-        root,
-        name,
-        make,
-        lambda: telemetry.note(f"another process builds the model {root / name}; waiting"),
-    )
-    shutil.rmtree(job.work, ignore_errors=True)
+    folder = resumable_folder(root, name, make, telemetry.note)
     record = read_record(folder)
     if record is not None:
         telemetry.note(told(folder, record))
@@ -133,16 +126,15 @@ def worked_examples(
 
 @dataclass(frozen=True)
 class _Job:
-    """One model to build; `work` is where a killed build goes on."""
+    """One model to build."""
 
     config: TrainConfig
     warm_start: WarmStartConfig
     base: Path
-    work: Path
     telemetry: Telemetry
 
-    def make(self, folder: Path) -> None:
-        """Fills `folder` with the model and its record."""
+    def make(self, folder: Path, work: Path) -> None:
+        """Fills `folder` with the model and its record; a killed build goes on in `work`."""
         warm_start = self.warm_start
         task = arithmetic(warm_start, self.base)
         examples = worked_examples(warm_start, task, self.base, self.config.model.max_model_len)
@@ -150,10 +142,10 @@ class _Job:
             f"building {self.config.model.name}: a supervised pass on {len(examples)} worked "
             "solutions, once"
         )
-        self.work.mkdir(parents=True, exist_ok=True)
+        work.mkdir(parents=True, exist_ok=True)
         with interruption() as signal:
-            fitted, base, tuned = self._fit(examples, lambda: bool(signal.requested))
-            before, after = self._worths(task, base, tuned)
+            fitted, base, tuned = self._fit(examples, work, lambda: bool(signal.requested))
+            before, after = self._worths(task, base, tuned, work)
             if signal.requested:  # the fit is saved: only the measurement is done again
                 raise KeyboardInterrupt
         write_model_folder(self.base, tuned.path, DTYPE, folder)
@@ -169,25 +161,25 @@ class _Job:
         write_record(folder, record)
 
     def _fit(
-        self, examples: list[Example], stop: Callable[[], bool]
+        self, examples: list[Example], work: Path, stop: Callable[[], bool]
     ) -> tuple[Fitted, WeightSnapshot, WeightSnapshot]:
         """Snapshots of the weights before and after it, besides."""
         warm_start = self.warm_start
         steps = batches(examples, warm_start.passes, warm_start.batch_examples, warm_start.seed)
-        with closing(build_cluster(self.config, self.work, engine=False)) as cluster:
+        with closing(build_cluster(self.config, work, engine=False)) as cluster:
             learner: Learner = build_learner(self.config, self.base, cluster)
-            base = learner.export_weights(self.work, 0)
-            fitted = Fit(learner, steps, self.work, self.telemetry.note, stop).run()
-            return fitted, base, learner.export_weights(self.work, 1)
+            base = learner.export_weights(work, 0)
+            fitted = Fit(learner, steps, work, self.telemetry.note, stop).run()
+            return fitted, base, learner.export_weights(work, 1)
 
     def _worths(
-        self, task: Arithmetic, base: WeightSnapshot, tuned: WeightSnapshot
+        self, task: Arithmetic, base: WeightSnapshot, tuned: WeightSnapshot, work: Path
     ) -> tuple[Worth, Worth]:
         """Both sets of weights in the engine that runs use."""
         warm_start = self.warm_start
         sampling = Sampling(temperature=1.0, max_tokens=warm_start.max_tokens, seed=warm_start.seed)
         found = []
-        with autoregressive_engine(self.config, self.base, self.work) as engine:
+        with autoregressive_engine(self.config, self.base, work) as engine:
             for label, snapshot in (("before", base), ("after", tuned)):
                 engine.load_weights(snapshot)
                 progress = self.telemetry.progress(f"responses {label} the warm start")

@@ -4,6 +4,7 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 
 from specrl.algo.replay import expected_counts
@@ -25,13 +26,15 @@ _FIT_FILE = "fit.json"
 class FitPlan:
     """How a draft is fitted.
 
-    `shard_tokens` is what the learner keeps hidden states of at once, `update_tokens` what one
-    optimizer step takes (both over all ranks); `k` the longest draft of the acceptance estimate.
+    The last `tv_share` of it lowers the rejection rate itself. `shard_tokens` is what the learner
+    keeps hidden states of at once, `update_tokens` what one optimizer step takes (both over all
+    ranks); `k` the longest draft of the acceptance estimate.
     """
 
     passes: int
     learning_rate: float
     warmup_share: float
+    tv_share: float
     shard_tokens: int
     update_tokens: int
     k: int
@@ -59,6 +62,27 @@ class _Part:
 
 
 @dataclass
+class _Pace:
+    """Seconds since this process went on with a fit, by what they went into."""
+
+    captures: int = 0
+    capture_s: float = 0.0
+    parts: int = 0
+    fit_s: float = 0.0
+    tokens: float = 0.0
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Of the parts alone."""
+        return self.tokens / max(self.fit_s, 1e-9)
+
+    def left_s(self, captures: int, parts: int) -> float:
+        """For so many more; a capture takes what the ones before it took."""
+        capture_s = self.capture_s / self.captures if self.captures else 0.0
+        return captures * capture_s + parts * self.fit_s / max(self.parts, 1)
+
+
+@dataclass
 class Fit:
     """Fits the learner's draft to responses, on from where `folder` has been left."""
 
@@ -70,6 +94,7 @@ class Fit:
     watch: Watch
     _store: CheckpointStore = field(init=False)
     _captured: int | None = field(init=False, default=None)
+    _pace: _Pace = field(init=False, default_factory=_Pace)
 
     def __post_init__(self) -> None:
         self._store = CheckpointStore(self.folder, keep=1, warn=self.watch.note)
@@ -81,17 +106,14 @@ class Fit:
         state = self._start()
         clock = self.watch.clock
         began = saved = said = clock()
-        start = state
+        seconds_before = state.seconds
         for part in parts[state.parts :]:
             self._capture(shards, part.shard, state)
-            rate = self.plan.learning_rate * rate_share(
-                (state.parts + 0.5) / len(parts), self.plan.warmup_share
-            )
-            metrics = self.learner.fit_draft(rate, part.index, part.count)
+            metrics = self._fit(part, (state.parts + 0.5) / len(parts))
             now = clock()
-            state = _advanced(state, metrics, start.seconds + now - began)
+            state = _advanced(state, metrics, seconds_before + now - began)
             if state.parts == len(parts) or now - said >= SAY_S:
-                self.watch.note(_progress_line(state, start, len(parts), metrics))
+                self.watch.note(self._progress_line(state, parts, metrics))
                 said = now
             if state.parts == len(parts) or now - saved >= SAVE_S:
                 self._save(state)
@@ -99,6 +121,16 @@ class Fit:
             self._pause(state)
         self.learner.forget_captured()
         return self._finished(state)
+
+    def _fit(self, part: _Part, progress: float) -> Metrics:
+        began = self.watch.clock()
+        rate = self.plan.learning_rate * rate_share(progress, self.plan.warmup_share)
+        loss = "tv" if progress > 1.0 - self.plan.tv_share else None
+        metrics = self.learner.fit_draft(rate, part.index, part.count, loss)
+        self._pace.fit_s += self.watch.clock() - began
+        self._pace.parts += 1
+        self._pace.tokens += metrics["tokens"]
+        return metrics
 
     def _start(self) -> FitState:
         """The saved state, or a new one with the fresh draft's acceptance."""
@@ -142,7 +174,7 @@ class Fit:
             return
         self.learner.forget_captured()
         total = response_tokens(shards[shard])
-        said = self.watch.clock()
+        began = said = self.watch.clock()
         for portion in in_shards(shards[shard], PART_TOKENS):
             captured = self.learner.capture(portion)
             self._pause(state)
@@ -150,6 +182,22 @@ class Fit:
                 said = self.watch.clock()
                 self.watch.note(f"hidden states of {captured} of {total} response tokens")
         self._captured = shard
+        self._pace.captures += 1
+        self._pace.capture_s += self.watch.clock() - began
+
+    def _progress_line(self, state: FitState, parts: Sequence[_Part], metrics: Metrics) -> str:
+        accepted = [v for name, v in metrics.items() if name.startswith("expected_accepted_pos_")]
+        left = [part.shard for part in parts[state.parts - 1 :]]
+        captures = sum(before != after for before, after in pairwise(left))
+        return "  ".join(
+            [
+                f"draft fit {state.parts}/{len(parts)}",
+                f"loss {state.loss:.3f}",
+                f"expected acceptance {1 + sum(accepted):.2f}",
+                f"{self._pace.tokens_per_s:.0f} tok/s",
+                f"ETA {self._pace.left_s(captures, len(parts) - state.parts):.0f} s",
+            ]
+        )
 
     def _parts(self, shards: Sequence[Sequence[Rollout]]) -> list[_Part]:
         """Equal shares of each shard, as many passes as planned."""
@@ -247,14 +295,15 @@ class InitRecord:
         return lines
 
     def metrics(self, k: int) -> Metrics:
-        """`init/*` of a run with drafts of `k` tokens."""
+        """`init/*` of a run with drafts of `k` tokens; the estimate is for drafts sampled so."""
         metrics = {
             "init/seconds": self.seconds,
             "init/tokens": float(self.response_tokens),
             "init/prompts": float(self.prompts),
         }
         length = self.acceptance_length(k)
-        return metrics if length is None else metrics | {"init/acceptance_length": length}
+        name = f"init/acceptance_length/{self.sampling}"
+        return metrics if length is None else metrics | {name: length}
 
 
 def write_record(folder: Path, record: InitRecord) -> None:
@@ -282,19 +331,4 @@ def _advanced(state: FitState, metrics: Metrics, seconds: float) -> FitState:
         seconds=seconds,
         tokens=state.tokens + tokens,
         loss=metrics["loss"] if tokens else state.loss,
-    )
-
-
-def _progress_line(state: FitState, start: FitState, parts: int, metrics: Metrics) -> str:
-    spent = max(state.seconds - start.seconds, 1e-9)
-    left_s = spent / (state.parts - start.parts) * (parts - state.parts)
-    accepted = [v for name, v in metrics.items() if name.startswith("expected_accepted_pos_")]
-    return "  ".join(
-        [
-            f"draft fit {state.parts}/{parts}",
-            f"loss {state.loss:.3f}",
-            f"expected acceptance {1 + sum(accepted):.2f}",
-            f"{(state.tokens - start.tokens) / spent:.0f} tok/s",
-            f"ETA {left_s:.0f} s",
-        ]
     )

@@ -1,9 +1,13 @@
 """Files that survive a power cut and show when they were damaged."""
 
+import json
 import os
 from pathlib import Path
+from typing import Any
 
 import xxhash
+
+from specrl.errors import UserError
 
 _CHUNK_BYTES = 1 << 24
 
@@ -29,3 +33,33 @@ def sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def write_atomically(path: Path, text: str, mode: int = 0o666) -> None:
+    """A reader finds the old text or the new one, never a part, whatever is killed.
+
+    `mode` are the file's permissions, less the umask.
+    """
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+
+    def create(name: str, flags: int) -> int:
+        return os.open(name, flags, mode)
+
+    with open(partial, "w", encoding="utf-8", opener=create) as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(partial, path)
+
+
+def read_json(path: Path, whose: str, fix: str) -> dict[str, Any]:
+    """The JSON object in a file. Raises `UserError` that begins with `whose` and ends in `fix`."""
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"{whose} has no {path.name}; {fix}") from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise UserError(f"{whose}: {path.name} cannot be read ({error}); {fix}") from None
+    if not isinstance(values, dict):
+        raise UserError(f"{whose}: {path.name} is not a JSON object; {fix}")
+    return values

@@ -185,9 +185,12 @@ class FakeLearner:
         self.captured += rollouts
         return sum(len(rollout.token_ids) for rollout in self.captured)
 
-    def fit_draft(self, learning_rate: float, part: int = 0, parts: int = 1) -> Metrics:
+    def fit_draft(
+        self, learning_rate: float, part: int = 0, parts: int = 1, loss: str | None = None
+    ) -> Metrics:
         self.faults.check("fit_draft")
-        self.events.append(f"fit draft on part {part} of {parts}")
+        by = f" by {loss}" if loss else ""
+        self.events.append(f"fit draft on part {part} of {parts}{by}")
         tokens = sum(len(rollout.token_ids) for rollout in self.captured[part::parts])
         return {**self._pull_draft(), "lr": learning_rate, "tokens": float(tokens)}
 
@@ -309,6 +312,10 @@ class InProcessCluster:
         actor = InProcessActor(name, getattr(import_module(module), attribute)(*args))
         self.actors.append(actor)
         return actor
+
+    def cores(self, node: int) -> list[int]:
+        del node
+        return [0]
 
     def close(self) -> None:
         for actor in self.actors:

@@ -59,9 +59,10 @@ class DraftTrainer(Protocol):
         batches: Sequence[HiddenStates],
         learning_rate: float,
         group: "ProcessGroup | None" = None,
+        loss: str | None = None,
     ) -> Mapping[str, float]:
         """One pass over the batches. Every rank of the data-parallel `group` calls it, also with
-        none; None is this rank alone.
+        none; None is this rank alone. `loss` stands in for the configured one.
 
         Sums of this rank, to be added up over calls: tokens (of the responses), slots (drafts, one
         starts after each token but the last), over slots loss, out_of_vocabulary_mass and

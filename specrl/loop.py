@@ -8,6 +8,7 @@ import numpy as np
 from specrl.algo.acceptance import spec_metrics
 from specrl.algo.acceptance_views import acceptance_views
 from specrl.algo.advantages import group_advantages
+from specrl.algo.rollout_latency import latency_metrics
 from specrl.checkpoint import CheckpointStore, RunState
 from specrl.errors import NonFiniteError, RunError
 from specrl.evaluate import EvaluationPlan, evaluate
@@ -196,11 +197,12 @@ def reward_metrics(rewards: Sequence[float], group_size: int) -> Metrics:
 
 
 def rollout_metrics(rollouts: Sequence[Rollout]) -> Metrics:
-    """`rollout/*`: response lengths in tokens and the share cut off at the limit."""
+    """`rollout/*`: response lengths in tokens, the share cut off at the limit, response times."""
     lengths = np.asarray([len(rollout.token_ids) for rollout in rollouts])
     return {
         "rollout/tokens": float(lengths.sum()),
         "rollout/length_mean": float(lengths.mean()),
         "rollout/length_max": float(lengths.max()),
         "rollout/truncated_share": float(np.mean([r.finish_reason == "length" for r in rollouts])),
+        **latency_metrics(rollouts),
     }

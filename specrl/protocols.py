@@ -130,8 +130,13 @@ class DraftLearner(Protocol):
         """
         ...
 
-    def fit_draft(self, learning_rate: float, part: int = 0, parts: int = 1) -> Metrics:
-        """One pass over every `parts`-th cached microbatch from number `part` on; cache kept."""
+    def fit_draft(
+        self, learning_rate: float, part: int = 0, parts: int = 1, loss: str | None = None
+    ) -> Metrics:
+        """One pass over every `parts`-th cached microbatch from number `part` on; cache kept.
+
+        `loss` stands in for the configured one.
+        """
         ...
 
     def forget_captured(self) -> None:
@@ -234,6 +239,10 @@ class Cluster(Protocol):
 
         What its constructor raises, the first result raises.
         """
+        ...
+
+    def cores(self, node: int) -> list[int]:
+        """CPU ids that a process on `node` (see `Placement`) may use, ascending."""
         ...
 
     def close(self) -> None:

@@ -149,11 +149,15 @@ class GenerationProgress:
 
 @dataclass(frozen=True)
 class Placement:
-    """What an actor needs from the machine. `cores` are CPU ids to bind to, empty = not bound."""
+    """What an actor needs from the machine. `cores` are CPU ids to bind to, empty = not bound.
+
+    `node` counts the nodes of an allocation; on this machine there is only 0.
+    """
 
     cores: tuple[int, ...] = ()
     num_gpus: int = 0
     env: Mapping[str, str] = field(default_factory=dict)
+    node: int = 0
 
 
 @dataclass(frozen=True)

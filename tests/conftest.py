@@ -31,6 +31,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     def place(item: pytest.Item) -> tuple[bool, bool]:
         quick = item.get_closest_marker("slow") is None
-        return quick, item.path.parent.name not in {"runs", "rollout"}
+        return quick, item.path.parent.name not in {"runs", "rollout", "slurm"}
 
     items.sort(key=place)

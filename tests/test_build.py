@@ -9,7 +9,7 @@ from specrl.checkpoint import CheckpointStore, RunState
 from specrl.config.compose import load
 from specrl.config.signature import signature
 from specrl.config.train import TrainConfig
-from specrl.draft_init import InitRecord, write_record
+from specrl.draft_init import InitRecord
 from specrl.errors import RunError, UserError
 from specrl.telemetry.jsonl import JsonlSink, StepRecord
 
@@ -71,16 +71,14 @@ def test_the_plan_holds_what_the_config_says() -> None:
 
 def test_a_new_run_expects_of_its_draft_what_the_init_estimated(tmp_path: Path) -> None:
     record = InitRecord("dapo", "tiny", "now", "here", 1, "greedy", acceptance=(1.5, 1.75))
-    write_record(tmp_path, record)
     config = tiny(tmp_path, "drafter=eagle3", "drafter.sampling=greedy")
-    assert draft_outlook(config, tmp_path, [], RunState(), print).promised == [0.5, 0.25]
+    assert draft_outlook(config, record, [], RunState(), print).promised == [0.5, 0.25]
 
 
 def test_an_estimate_for_other_drafts_promises_nothing(tmp_path: Path) -> None:
     record = InitRecord("dapo", "tiny", "now", "here", 1, "greedy", acceptance=(1.5, 1.75))
-    write_record(tmp_path, record)
     config = tiny(tmp_path, "drafter=eagle3", "drafter.sampling=probabilistic")
-    outlook = draft_outlook(config, tmp_path, [], RunState(), print)
+    outlook = draft_outlook(config, record, [], RunState(), print)
     assert (outlook.fitted, outlook.promised) == (True, None)
 
 
@@ -90,7 +88,7 @@ def test_a_draft_from_elsewhere_must_be_above_the_floor_and_an_unfitted_one_need
 ) -> None:
     where = ["init.path=/draft"] if init == "checkpoint" else []
     config = tiny(tmp_path, "drafter=eagle3", f"init={init}", *where)
-    outlook = draft_outlook(config, tmp_path, [], RunState(), print)
+    outlook = draft_outlook(config, None, [], RunState(), print)
     assert (outlook.fitted, outlook.promised) == (fitted, None)
 
 
@@ -100,5 +98,5 @@ def test_a_resumed_run_judges_its_draft_by_the_steps_before(tmp_path: Path) -> N
         for step, rate in enumerate((0.5, None, 0.25))
     ]
     config = tiny(tmp_path, "drafter=eagle3")
-    outlook = draft_outlook(config, tmp_path, records, RunState(step=3), print)
+    outlook = draft_outlook(config, None, records, RunState(step=3), print)
     assert (outlook.promised, outlook.history, outlook.fitted) == (None, [0.5, 0.25], True)

@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file
 
 from specrl.build import build_task
-from specrl.build_draft import build_draft_init, cache_key, token_counts
+from specrl.build_draft import build_draft_init, cache_key, check_draft_init, token_counts
 from specrl.build_processes import DraftProcesses
 from specrl.config.compose import load
 from specrl.config.train import TrainConfig
@@ -54,6 +54,7 @@ def init(config: TrainConfig, notes: list[str] | None = None) -> Path:
     [
         "drafter.k=7",
         "drafter.k=auto",
+        "drafter.remeasure=true",
         "drafter.sampling=greedy",
         "drafter.verification=block",
         "drafter.on_collapse=fail",
@@ -90,9 +91,12 @@ def test_what_a_run_does_with_a_draft_is_not_in_its_key(cache: Path, override: s
         "init=ultrachat",
         "init.num_prompts=9",
         "init.samples_per_prompt=3",
-        "init.passes=1",
+        "init.passes=2",
         "init.learning_rate=1e-4",
         "init.seed=1",
+        "learner.data_parallel=2",
+        "learner.tokens_per_microbatch=512",
+        "+rollout.engine_args.max_num_seqs=4",
         "drafter.vocab_size=32",
         "drafter.aux_layers=[0,1,2]",
         "drafter.training.loss=tv",
@@ -177,6 +181,17 @@ def test_a_draft_that_the_policy_cannot_have_is_refused_at_once(cache: Path, ove
         init(config_of(cache, "init=dapo", override))
 
 
+def test_more_prompts_than_the_task_has_are_refused_at_once(cache: Path) -> None:
+    config = config_of(cache, "init=dapo")
+    config.init.num_prompts = 241  # as with a task whose size only its data tells
+    says = r"init\.num_prompts=241 is more than the 240 training prompts of task=arithmetic"
+    with pytest.raises(UserError, match=says):
+        init(config)
+    model = prepare_model(config.model)
+    with pytest.raises(UserError, match=says):
+        check_draft_init(config, model, build_task(config, model))
+
+
 @dataclass(frozen=True)
 class FakeProcesses(DraftProcesses):
     """An engine and a learner in memory; each start is an event."""
@@ -230,7 +245,7 @@ def test_a_build_starts_engine_and_learner_once_and_records_what_it_cost(build: 
     assert [e for e in events if e in ("engine", "learner")] == ["engine", "learner"]
     record = read_record(folder)
     assert record is not None
-    assert (record.prompts, record.responses, record.heldout_prompts) == (6, 384, 32)
+    assert (record.prompts, record.responses, record.heldout_prompts) == (6, 384, 8)
     assert record.trained_tokens == record.response_tokens * build.config.init.passes
     assert len(record.acceptance) == 7
     assert record.acceptance[2] > record.acceptance_before[2]

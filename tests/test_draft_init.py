@@ -1,5 +1,6 @@
 """The fit of a draft: resume, schedule, progress, estimate and record."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -23,7 +24,13 @@ from specrl.fakes import FakeEngine, FakeLearner, FakeTask, Faults
 from specrl.types import Metrics, Rollout, Sampling
 
 PLAN = FitPlan(
-    passes=3, learning_rate=1.0, warmup_share=0.1, shard_tokens=10_000, update_tokens=20, k=4
+    passes=3,
+    learning_rate=1.0,
+    warmup_share=0.1,
+    tv_share=0.0,
+    shard_tokens=10_000,
+    update_tokens=20,
+    k=4,
 )
 
 
@@ -46,8 +53,10 @@ class Trained(FakeLearner):
     rates: list[float] = field(default_factory=list)
     seen: list[str] = field(default_factory=list)
 
-    def fit_draft(self, learning_rate: float, part: int = 0, parts: int = 1) -> Metrics:
-        metrics = super().fit_draft(learning_rate, part, parts)
+    def fit_draft(
+        self, learning_rate: float, part: int = 0, parts: int = 1, loss: str | None = None
+    ) -> Metrics:
+        metrics = super().fit_draft(learning_rate, part, parts, loss)
         self.rates.append(learning_rate)
         self.seen += [f"{r.group}.{r.sample}" for r in self.captured[part::parts]]
         return metrics
@@ -96,6 +105,15 @@ def test_the_estimate_rises_with_the_fit_and_is_kept_for_every_k(tmp_path: Path)
     assert len(state.acceptance_before) == len(state.acceptance) == PLAN.k
     assert state.acceptance[2] > state.acceptance_before[2]
     assert list(state.acceptance) == sorted(state.acceptance)
+
+
+def test_the_last_share_of_the_fit_lowers_the_rejection_rate(tmp_path: Path) -> None:
+    trained = learner()
+    fit(tmp_path, trained, replace(PLAN, tv_share=0.34))
+    fits = [event for event in trained.events if event.startswith("fit draft")]
+    by_tv = [event.endswith(" by tv") for event in fits]
+    assert by_tv == sorted(by_tv)
+    assert sum(by_tv) == pytest.approx(0.34 * len(fits), abs=1)
 
 
 @pytest.mark.parametrize("broken", [0, 1, 5])
@@ -167,6 +185,39 @@ def test_progress_says_part_loss_acceptance_speed_and_what_is_left(tmp_path: Pat
     assert lines[-1].endswith("ETA 0 s")
 
 
+@dataclass
+class Timed(Trained):
+    """Spends `capture_s` in each capture and 2 s in each part."""
+
+    clock: Clock = field(default_factory=lambda: Clock(step=0.0))
+    capture_s: float = 100.0
+
+    def capture(self, rollouts: Sequence[Rollout]) -> int:
+        self.clock.now += self.capture_s
+        return super().capture(rollouts)
+
+    def fit_draft(
+        self, learning_rate: float, part: int = 0, parts: int = 1, loss: str | None = None
+    ) -> Metrics:
+        self.clock.now += 2.0
+        return super().fit_draft(learning_rate, part, parts, loss)
+
+
+@pytest.mark.parametrize("shard_tokens", [10_000, 100])
+def test_what_is_left_counts_the_captures_to_come_and_not_those_before(
+    tmp_path: Path, shard_tokens: int
+) -> None:
+    notes: list[str] = []
+    trained = Timed(weight=8.0, draft_weight=0.0)
+    seen = replace(watch(notes), clock=trained.clock)
+    state = fit(tmp_path, trained, replace(PLAN, shard_tokens=shard_tokens), seen)
+    first = next(note for note in notes if note.startswith("draft fit 1/"))
+    assert f"ETA {trained.clock.now - 102:.0f} s" in first
+    assert state.seconds == trained.clock.now
+    again = [note for note in notes if note.startswith("draft fit")][-1]
+    assert f"{state.tokens / (2 * state.parts):.0f} tok/s" in again
+
+
 def test_the_rate_warms_up_and_falls_to_a_tenth() -> None:
     shares = [rate_share(x / 200, 0.1) for x in range(200)]
     assert shares[0] == 0.0
@@ -207,10 +258,12 @@ def test_a_record_comes_back_and_tells_the_figures_of_a_run(tmp_path: Path) -> N
         "init/seconds": 5.0,
         "init/tokens": 99.0,
         "init/prompts": 10.0,
-        "init/acceptance_length": 1.5,
+        "init/acceptance_length/probabilistic": 1.5,
     }
-    assert record.metrics(7)["init/acceptance_length"] == 1.75
-    assert "init/acceptance_length" not in replace(record, acceptance=()).metrics(3)
+    assert record.metrics(7)["init/acceptance_length/probabilistic"] == 1.75
+    greedy = replace(record, sampling="greedy")
+    assert greedy.metrics(1)["init/acceptance_length/greedy"] == 1.5
+    assert len(replace(record, acceptance=()).metrics(3)) == 3
     assert any("1.75 (k=2)" in line for line in record.lines())
 
 

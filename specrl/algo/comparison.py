@@ -93,6 +93,33 @@ def speedup_over(baseline: Arm, arm: Arm) -> Speedup:
     )
 
 
+def figures(arm: Arm, gain: Speedup | None) -> dict[str, float]:
+    """What an arm is compared by, under short names; what was not measured is left out.
+
+    Seconds are means over the steps of the run; `gain` is None without an autoregressive arm.
+    """
+    known: dict[str, float | None] = {
+        **{f"{stage}_s": arm.stage_s[stage] for stage in STAGES},
+        "step_s": arm.step_s,
+        "steps": arm.steps,
+        "tokens": arm.tokens,
+        "tokens_per_s": arm.generation_tokens_per_s,
+        "R_gen": arm.generation_share,
+        "acceptance_length": arm.acceptance_length,
+        "tokens_per_step": arm.tokens_per_step,
+    }
+    if gain is not None:
+        known |= {
+            "speedup_generation": gain.generation,
+            "speedup_step": gain.step,
+            "speedup_step_equal_tokens": gain.step_per_token,
+            "amdahl_bound": gain.bound,
+            "engine_step_cost": gain.step_cost,
+            "c_k": gain.draft_cost,
+        }
+    return {name: float(value) for name, value in known.items() if value is not None}
+
+
 def _mean(steps: Sequence[StepMetrics], key: str) -> float:
     return sum(float(step.get(key) or 0.0) for step in steps) / len(steps)
 

@@ -11,6 +11,7 @@ from math import sqrt
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import isotonic_regression
 
 Schedule = tuple[tuple[int, int], ...]
 
@@ -54,11 +55,11 @@ class StepCosts:
     plain: tuple[float, ...]
 
     def table(self, longest: int) -> NDArray[np.float64]:
-        """[batches, 0..longest]: interpolated, and made to grow with the length.
+        """[batches, 0..longest]: interpolated, after least squares under growth with the length.
 
         A longer draft is measured cheaper by noise only.
         """
-        measured = np.maximum.accumulate(np.asarray(self.seconds), axis=1)
+        measured = [_growing(np.asarray(row)) for row in self.seconds]
         wanted = np.arange(min(longest, self.lengths[-1]) + 1)
         return np.stack([np.interp(wanted, self.lengths, row) for row in measured])
 
@@ -234,6 +235,14 @@ def _best_length(speedups: NDArray[np.float64], held: int) -> int:
     if held and speedups[held] * SWITCH_GAIN >= speedups[best]:
         best, bar = held, KEEP_GAIN
     return best if speedups[best] >= bar * speedups[0] else 0
+
+
+def _growing(seconds: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The nearest ascending values; infinite ones stay."""
+    known = np.isfinite(seconds)
+    result = seconds.copy()
+    result[known] = isotonic_regression(seconds[known]).x
+    return result
 
 
 def _cautious(successes: float, trials: float, guess: float) -> float:

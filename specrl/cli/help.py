@@ -16,9 +16,11 @@ speculative decoding does to it: stage times, acceptance, speedup and what bound
 
   specrl [GROUP=CHOICE | KNOB=VALUE]...        one run
   specrl -m GROUP=A,B KNOB=1,2                 a sweep: every combination, one run each
+  specrl sweep=table4                          a table or figure of the paper, at CPU size
   specrl GROUP=CHOICE --help                   every knob of a choice: type, default, meaning
   specrl KNOB --help                           one knob
   specrl [...] --cfg job                       the composed config, nothing runs
+  specrl [...] --dry-run                       points, layout, what is done already; nothing runs
 
 Start here:
   specrl experiment=demo                       two matched arms on a laptop, in minutes
@@ -37,6 +39,7 @@ MEANINGS = {
     "cluster": "Where the processes run.",
     "tracking": "Where metrics go, beside the JSONL in the run folder.",
     "experiment": "A whole result in one word: choices, sizes and lengths.",
+    "sweep": "The runs of a table or figure of the paper; a finished run is used by all of them.",
     "debug": "Laid over everything else.",
 }
 
@@ -53,11 +56,15 @@ EXAMPLES = {
     "cluster": "specrl cluster=local_gpu rollout.replicas=2",
     "tracking": "specrl tracking.uri=http://localhost:5000",
     "experiment": "specrl -m experiment=rl_think_cpu drafter=none,ngram seed=0,1",
+    "sweep": "specrl sweep=table4 experiment=rl_zero_cpu",
     "debug": "specrl experiment=rl_think_cpu debug=tiny",
 }
 
 OUTRO = """\
 Also:
+  specrl-status [output_dir]                   where every point of its sweeps stands (--json)
+  specrl -m [...] hydra.launcher.jobs=2        points at once (1: they disturb each other's times)
+  specrl -m [...] hydra/launcher=specrl_slurm cluster=h100    each point a Slurm job
   specrl-init-draft [...]                      builds only the draft that such a run starts from
   specrl --version
   eval "$(specrl -sc install=bash)"            tab completion for this shell (zsh, fish likewise)
@@ -65,7 +72,9 @@ Also:
   SPECRL_CACHE=folder                          where converted models are kept (~/.cache/specrl)
 
 A run lives in <output_dir>/<task>-<model>-<drafter>[-k<k>][-<init>[-online]]-<hash of the config>;
-the same command goes on from its last checkpoint.
+the same command goes on from its last checkpoint. The same sweep goes on too: finished points are
+skipped, failed, killed and interrupted ones tried again, whatever else went wrong; rerun=true
+starts all of them again.
 Exit code: 0 done, 1 the run failed, 2 a mistake in the command, 130 interrupted."""
 
 

@@ -1,12 +1,10 @@
 """A sweep, expanded and checked before its first point starts."""
 
 import argparse
-import copy
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra._internal.hydra import Hydra
@@ -17,50 +15,68 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.types import RunMode
-from omegaconf import DictConfig, OmegaConf, flag_override
+from omegaconf import DictConfig, OmegaConf
 
-from specrl.config import mistakes, tree
+from specrl.config import tree
 from specrl.config.door import to_config
-from specrl.config.signature import run_folder
 from specrl.errors import UserError
+from specrl.sweep.point import PointTask
+from specrl.sweep.points import as_written, checked_run, checked_tasks, without_hydra
 
 CONFIG_NAME = "train"
 
 
 @dataclass(frozen=True)
-class Point:
-    """One run of a sweep; several points may share a folder (k under drafter=none)."""
+class Plan:
+    """What a command line asks for: the points of a sweep, or one run.
 
-    overrides: tuple[str, ...]
-    drafter: str
-    folder: Path
+    `points` is what Hydra calls each of `tasks`; `launcher` is the composed hydra.launcher.
+    """
+
+    sweep: bool
+    points: list[tuple[str, ...]]
+    tasks: list[PointTask]
+    launcher: DictConfig
+
+    @property
+    def slurm(self) -> bool:
+        """Whether they become Slurm jobs."""
+        return self.sweep and str(self.launcher._target_).endswith(".SlurmLauncher")
+
+    @property
+    def where(self) -> str:
+        """What would run them, in words."""
+        if self.slurm:
+            return "as Slurm jobs"
+        jobs = self.launcher.get("jobs", 1) if self.sweep else 1
+        return "on this machine" + (f", {jobs} at once" if self.sweep else "")
 
 
-def checked_points(flags: Sequence[str], overrides: Sequence[str]) -> list[Point]:
-    """What `specrl FLAGS OVERRIDES` sweeps over, in its order; [] where it is no sweep.
+def planned(flags: Sequence[str], overrides: Sequence[str], single: bool) -> Plan | None:
+    """What `specrl FLAGS OVERRIDES` would run, all of it checked; None where it runs nothing.
 
-    Raises `UserError`, one line with the overrides of the point, for the first that cannot start,
-    and for a config that --cfg cannot show or no run can start with.
+    One run alone is Hydra's to compose, and planned only with `single`. Raises `UserError` for what
+    cannot start, in a sweep with the overrides of the point, and for a config that --cfg cannot
+    show.
     """
     args = get_args_parser().parse_args([*flags, *overrides])
     if args.info or args.shell_completion or args.hydra_help:
-        return []
+        return None
     with _config_loader(args.config_path, args.config_dir) as loader:
         name = args.config_name or CONFIG_NAME
         if args.cfg:
             _check_shown(args, loader.load_configuration(name, list(overrides), RunMode.RUN))
-            return []
+            return None
         master = loader.load_configuration(name, list(overrides), RunMode.MULTIRUN)
         if not args.multirun and master.hydra.mode != RunMode.MULTIRUN:
-            return []
-        return [_checked(loader, master, words) for words in _expanded(loader, master)]
-
-
-def as_written(overrides: Sequence[str]) -> list[str]:
-    """The overrides as they were typed: an interpolation in one is the config's to resolve."""
-    words = OmegaConf.to_container(overrides, resolve=False)
-    assert isinstance(words, list)
-    return [str(word) for word in words]
+            if not single:
+                return None
+            composed = loader.load_configuration(name, list(overrides), RunMode.RUN)
+            task = checked_run(composed)
+            return Plan(False, [task.overrides], [task], composed.hydra.launcher)
+        points = _expanded(loader, master)
+        tasks = checked_tasks(loader, master, points)
+        return Plan(True, [tuple(words) for words in points], tasks, master.hydra.launcher)
 
 
 @contextmanager
@@ -90,7 +106,7 @@ def _expanded(loader: ConfigLoader, master: DictConfig) -> list[list[str]]:
 def _check_shown(args: argparse.Namespace, composed: DictConfig) -> None:
     """A config with unset keys may be shown: that is how one sees them."""
     HydraConfig.instance().set_config(composed)
-    job = _without_hydra(composed)
+    job = without_hydra(composed)
     shown = job if args.cfg == "job" else composed
     if args.package and OmegaConf.select(shown, args.package) is None:
         raise UserError(
@@ -99,20 +115,3 @@ def _check_shown(args: argparse.Namespace, composed: DictConfig) -> None:
         )
     if args.cfg != "hydra" and not OmegaConf.missing_keys(job):
         to_config(job)
-
-
-def _without_hydra(composed: DictConfig) -> DictConfig:
-    cfg = copy.deepcopy(composed)
-    with flag_override(cfg, ["readonly", "struct"], False):
-        del cfg["hydra"]
-    return cfg
-
-
-def _checked(loader: ConfigLoader, master: DictConfig, words: list[str]) -> Point:
-    try:
-        composed = loader.load_sweep_config(master, words)
-        HydraConfig.instance().set_config(composed)  # ${hydra:...} in a user's own file
-        config = to_config(_without_hydra(composed))
-    except mistakes.COMPOSITION_ERRORS as error:
-        raise UserError(f"{' '.join(words)}: {mistakes.explain(error)}") from error
-    return Point(tuple(words), config.drafter.name, run_folder(config))

@@ -3,34 +3,32 @@
 import os
 import sys
 import traceback
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
-from hydra.types import RunMode
 from omegaconf import DictConfig
 
 from specrl import __version__
 from specrl.cli import help as help_pages
 from specrl.cli.arguments import check_flags, overrides_last, wants_help
 from specrl.cli.outcome import FAILED, INTERRUPTED, MISTAKE, tell
-from specrl.cli.sweep import CONFIG_NAME, Point, as_written, checked_points
+from specrl.cli.sweep import CONFIG_NAME, Plan, planned
 from specrl.config import mistakes, tree
 from specrl.config.door import to_config
 from specrl.config.signature import run_folder
 from specrl.config.store import register
-from specrl.config.train import TrainConfig
 from specrl.errors import RunError, UserError
-
-Run = Callable[[TrainConfig, Path, Sequence[str]], None]
+from specrl.sweep.point import Run, recorded, train
+from specrl.sweep.points import as_written
 
 PROGRAM = "specrl"
+DRY_RUN = "--dry-run"
 
 
 def main() -> None:
     """Console script."""
-    sys.exit(launch(sys.argv[1:], _run))
+    sys.exit(launch(sys.argv[1:], train))
 
 
 def launch(argv: Sequence[str], run: Run) -> int:
@@ -47,12 +45,15 @@ def launch(argv: Sequence[str], run: Run) -> int:
         return _compose_and_run(argv, run)
     except UserError as error:
         return tell(PROGRAM, error, MISTAKE)
+    except RunError as error:
+        return tell(PROGRAM, error, FAILED)
     except KeyboardInterrupt:
         return tell(PROGRAM, "interrupted", INTERRUPTED)
 
 
 def _compose_and_run(argv: Sequence[str], run: Run) -> int:
-    flags, overrides = overrides_last(argv)
+    dry = DRY_RUN in argv
+    flags, overrides = overrides_last([word for word in argv if word != DRY_RUN])
     check_flags(flags, overrides)
     if "-sc" not in flags and "--shell-completion" not in flags:
         mistakes.check_overrides(overrides)
@@ -60,64 +61,61 @@ def _compose_and_run(argv: Sequence[str], run: Run) -> int:
     sys.argv[1:] = [*flags, *overrides]
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises instead of printing and exiting itself.
     try:
-        return _run_points(checked_points(flags, overrides), run)
+        plan = planned(flags, overrides, single=dry)
+        if dry:
+            return _tell_plan(plan)
+        task = Task(run, plan)
+        place = {"config_path": f"pkg://{tree.PACKAGE}", "config_name": CONFIG_NAME}
+        hydra.main(version_base="1.3", **place)(task)()
+        return next((code for code in task.codes if code), 0)
     except mistakes.COMPOSITION_ERRORS as error:
         raise UserError(mistakes.explain(error)) from error
     except OSError as error:
         return tell(PROGRAM, f"output_dir cannot be used: {error}; set output_dir", MISTAKE)
 
 
-def _run_points(points: Sequence[Point], run: Run) -> int:
-    """Codes are collected, not raised: Hydra would end a sweep or add lines of its own.
+def _tell_plan(plan: Plan | None) -> int:
+    if plan is None:
+        raise UserError(
+            f"{DRY_RUN} shows what a run would do; leave out --cfg, --info and the like"
+        )
+    # Here and not above: help and completion need none of it.
+    from specrl.sweep.dry_run import dry_run
 
-    `points` are those of a sweep, compared once it ends; Ctrl-C leaves those that finished.
+    lines = dry_run(plan.tasks, plan.where, plan.slurm)
+    sys.stdout.write("\n".join(lines) + "\n")
+    return 0
+
+
+class Task:
+    """Hydra's task function: one run in this process.
+
+    A launcher runs its points in other processes: it takes `run` and the checked `tasks`, keyed by
+    the overrides that Hydra names a point by.
     """
-    codes: list[int] = []
-    finished: set[Path] = set()
 
-    @hydra.main(version_base="1.3", config_path=f"pkg://{tree.PACKAGE}", config_name=CONFIG_NAME)
-    def point(cfg: DictConfig) -> None:
-        code, folder = _point(cfg, run)
-        codes.append(code)
-        if folder is not None:
-            finished.add(folder)
+    def __init__(self, run: Run, plan: Plan | None) -> None:
+        self.run = run
+        self.tasks = dict(zip(plan.points, plan.tasks, strict=True)) if plan else {}
+        self.codes: list[int] = []
 
-    try:
-        point()
-    finally:
-        _compare([planned for planned in points if planned.folder in finished])
-    return next((code for code in codes if code), 0)
+    def __call__(self, cfg: DictConfig) -> None:
+        """Codes are collected, not raised: Hydra would add lines of its own."""
+        self.codes.append(_one(cfg, self.run))
 
 
-def _point(cfg: DictConfig, run: Run) -> tuple[int, Path | None]:
-    """(exit code, run folder) of one run. Any exception is told here, so that a sweep goes on."""
-    overrides = as_written(HydraConfig.get().overrides.task)
-    sweep = HydraConfig.get().mode == RunMode.MULTIRUN
-    label = f"{' '.join(overrides)}: " if sweep else ""
+def _one(cfg: DictConfig, run: Run) -> int:
+    """Exit code of one run."""
     try:
         config = to_config(cfg)
-        folder = run_folder(config)
-        run(config, folder, overrides)
+        folder, overrides = run_folder(config), as_written(HydraConfig.get().overrides.task)
+        with recorded(config, folder, overrides):
+            run(config, folder, overrides)
     except UserError as error:
-        return tell(PROGRAM, f"{label}{error}", MISTAKE), None
+        return tell(PROGRAM, error, MISTAKE)
     except RunError as error:
-        return tell(PROGRAM, f"{label}{error}", FAILED), None
+        return tell(PROGRAM, error, FAILED)
     except Exception:
         traceback.print_exc()
-        return FAILED, None
-    return 0, folder
-
-
-def _compare(points: Sequence[Point]) -> None:
-    if len(points) > 1:
-        # Here and not above: a help page need not wait for rich.
-        from specrl.cli.comparison import print_comparison
-
-        print_comparison(points)
-
-
-def _run(config: TrainConfig, folder: Path, overrides: Sequence[str]) -> None:
-    # Here and not above: torch, vLLM and Ray load only once the config is known to be right.
-    from specrl.build import run
-
-    run(config, folder, overrides)
+        return FAILED
+    return 0

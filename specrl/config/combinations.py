@@ -4,8 +4,11 @@ import os
 from dataclasses import fields
 
 from specrl.config.bounds import one_of
+from specrl.config.cluster import SlurmConfig
 from specrl.config.drafter import DrafterConfig
+from specrl.config.node_layout import node_layout
 from specrl.config.store import SCHEMAS
+from specrl.config.task import ArithmeticConfig
 from specrl.config.train import TrainConfig
 from specrl.errors import UserError
 
@@ -14,12 +17,19 @@ def check(config: TrainConfig) -> None:
     """Raises `UserError` naming both values and the way out."""
     _names(config)
     _draft_training(config)
+    _init_prompts(config)
     _lengths(config)
     _batch(config)
-    _cores("rollout", config.rollout.cores, config.rollout.replicas, "replicas")
     ranks = config.learner.tensor_parallel * config.learner.data_parallel
-    _cores("learner", config.learner.cores, ranks, "ranks")
+    for group, cores, processes, what in (
+        ("rollout", config.rollout.cores, config.rollout.replicas, "replicas"),
+        ("learner", config.learner.cores, ranks, "ranks"),
+    ):
+        _cores(group, cores, processes, what)
+        if not isinstance(config.cluster, SlurmConfig):  # whose nodes have cores of their own
+            _usable(group, cores)
     _one_kind_of_device(config)
+    node_layout(config)
 
 
 def _names(config: TrainConfig) -> None:
@@ -58,6 +68,18 @@ def _draft_training(config: TrainConfig) -> None:
         raise UserError(
             f"init={init} cannot go with drafter={drafter.name}, which has no weights "
             f"that specrl initialises ({can}); leave init out"
+        )
+
+
+def _init_prompts(config: TrainConfig) -> None:
+    """How many prompts a task with data of its own has is known only once they are read."""
+    init, task = config.init, config.task
+    if init.name not in ("dapo", "random") or not isinstance(task, ArithmeticConfig):
+        return
+    if init.num_prompts > task.train_size:
+        raise UserError(
+            f"init.num_prompts={init.num_prompts} is more than task.train_size={task.train_size}, "
+            "the distinct prompts there are; lower it or raise the other"
         )
 
 
@@ -100,7 +122,7 @@ def _batch(config: TrainConfig) -> None:
 
 
 def _cores(group: str, cores: list[int], processes: int, what: str) -> None:
-    key = f"{group}.cores={'[' + ','.join(map(str, cores)) + ']'}"
+    key = _cores_key(group, cores)
     if not cores:
         return
     if len(set(cores)) < len(cores):
@@ -110,13 +132,20 @@ def _cores(group: str, cores: list[int], processes: int, what: str) -> None:
             f"{key} is fewer cores than {processes} {what} need; name at least {processes}, "
             f"or none with {group}.cores=[]"
         )
+
+
+def _usable(group: str, cores: list[int]) -> None:
     usable = sorted(os.sched_getaffinity(0))
     wrong = [core for core in cores if core not in usable]
     if wrong:
         raise UserError(
-            f"{key}: core {wrong[0]} is none that this process may use; "
+            f"{_cores_key(group, cores)}: core {wrong[0]} is none that this process may use; "
             f"use some of {_written(usable)}"
         )
+
+
+def _cores_key(group: str, cores: list[int]) -> str:
+    return f"{group}.cores=[{','.join(map(str, cores))}]"
 
 
 def _written(cores: list[int]) -> str:

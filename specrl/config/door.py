@@ -5,6 +5,7 @@ from dataclasses import fields, is_dataclass
 from omegaconf import DictConfig, OmegaConf
 
 from specrl.config import combinations, mistakes
+from specrl.config.bounds import seed
 from specrl.config.knobs import flow_text
 from specrl.config.train import TrainConfig
 from specrl.errors import UserError
@@ -31,6 +32,8 @@ def _to_object(cfg: DictConfig) -> object:
     missing = sorted(OmegaConf.missing_keys(cfg))
     if missing:
         raise UserError(mistakes.not_set(missing[0]))
+    if OmegaConf.get_type(cfg) is TrainConfig:
+        seed("seed", cfg.seed)  # else one of the seeds that follow it would be named
     return OmegaConf.to_object(cfg)
 
 

@@ -23,7 +23,10 @@ class DrafterConfig:
     """Name of the drafter, used in run folders and tables."""
 
     k: Any = 3
-    """Draft length: tokens proposed per verification step; auto measures the best by batch size."""
+    """Tokens drafted per step; auto: the best by batch size, measured (seeds repeat roughly)."""
+
+    remeasure: bool = False
+    """With k=auto: measures step costs anew, though kept (if the machine was busy at the time)."""
 
     learned: ClassVar[bool] = False  # True: specrl itself initialises and trains the draft
 
@@ -112,7 +115,7 @@ class DraftTrainingConfig:
     ttt_decay: float = 0.8
     """Weight of each further draft step, relative to the one before it."""
 
-    tokens_per_update: int = 512
+    tokens_per_update: int = 256
     """Response tokens of one optimizer step of the draft, per data-parallel rank."""
 
     precision: str = "bf16"

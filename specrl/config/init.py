@@ -24,10 +24,10 @@ class InitConfig:
     revision: str | None = None
     """Hub commit, tag or branch of path; null is the default branch."""
 
-    num_prompts: int = 384
+    num_prompts: int = 240
     """Prompts whose responses the draft is fitted to (data efficiency: acceptance against this)."""
 
-    samples_per_prompt: int = 2
+    samples_per_prompt: int = 3
     """Responses of the policy per prompt, at the rollout's temperature and length."""
 
     heldout_prompts: int = 32
@@ -41,6 +41,9 @@ class InitConfig:
 
     warmup_share: float = 0.05
     """Share of the updates that warm up."""
+
+    tv_share: float = 0.34
+    """Share of the fit, at its end, that lowers the rejection rate itself (drafter loss tv)."""
 
     tokens_in_memory: int = 400000
     """Response tokens whose hidden states are kept at once, per data-parallel rank."""
@@ -56,6 +59,7 @@ class InitConfig:
         at_least("init.passes", self.passes, 1)
         above("init.learning_rate", self.learning_rate, 0.0)
         within("init.warmup_share", self.warmup_share, 0.0, 1.0)
+        within("init.tv_share", self.tv_share, 0.0, 1.0)
         at_least("init.tokens_in_memory", self.tokens_in_memory, 1)
         seed("init.seed", self.seed)
         if self.path is not None:

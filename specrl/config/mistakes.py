@@ -127,6 +127,8 @@ def _check_group(override: Override, text: str) -> None:
         if default is not None:
             raise UserError(f"{text}: every run needs a choice of {group}; use one of {choices}")
         return
+    if group == "sweep" and override.is_sweep_override():
+        raise UserError(f"{text}: a command runs one sweep; start them one after another")
     value = override.value()
     if isinstance(value, str) or override.is_sweep_override():
         return

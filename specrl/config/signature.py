@@ -9,6 +9,10 @@ from typing import Any
 
 from specrl.config.train import TrainConfig
 
+# Of the cluster only what numbers and times depend on: a run may move from this machine to a Slurm
+# partition of the same hardware, or to more nodes, and go on.
+CLUSTER = ("hardware", "gpus_per_engine", "gpus_per_learner_rank")
+
 # Keys that change where, how long or how visibly a run runs, never its numbers.
 IGNORED = (
     "name",
@@ -18,7 +22,7 @@ IGNORED = (
     "checkpoint",
     "tracking",
     "model.cache_dir",
-    "cluster.temp_dir",
+    "drafter.remeasure",
     "rollout.cores",
     "learner.cores",
 )
@@ -29,11 +33,14 @@ def signature(config: TrainConfig) -> str:
     values = asdict(config)
     for key in IGNORED:
         _drop(values, key)
+    values["cluster"] = {key: values["cluster"][key] for key in CLUSTER}
     if config.drafter.name == "none":
         _drop(values, "drafter.k")
     if config.drafter.learned:
         _drop(values, "drafter.on_collapse")
         _drop(values, "drafter.health")
+        if config.adaptation.name == "offline":
+            values["adaptation"] = "offline"
     else:
         del values["init"], values["adaptation"]
     canonical = json.dumps(values, sort_keys=True, separators=(",", ":"))

@@ -4,7 +4,7 @@ from hydra.core.config_store import ConfigStore
 
 from specrl.config.adaptation import AdaptationConfig
 from specrl.config.algorithm import AlgorithmConfig
-from specrl.config.cluster import ClusterConfig
+from specrl.config.cluster import ClusterConfig, SlurmConfig
 from specrl.config.drafter import DraftModelConfig, Eagle3Config, NgramConfig, NoDrafterConfig
 from specrl.config.execution import ExecutionConfig
 from specrl.config.init import InitConfig
@@ -31,7 +31,8 @@ SCHEMAS: dict[str, type] = {
     "schema/algorithm": AlgorithmConfig,
     "schema/rollout": RolloutConfig,
     "schema/learner": LearnerConfig,
-    "schema/cluster": ClusterConfig,
+    "schema/cluster/local": ClusterConfig,
+    "schema/cluster/slurm": SlurmConfig,
     "schema/tracking/none": TrackingConfig,
     "schema/tracking/mlflow": MlflowConfig,
 }

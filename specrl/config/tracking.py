@@ -41,6 +41,9 @@ class MlflowConfig(TrackingConfig):
     system_metrics: bool = True
     """CPU, memory and GPU use beside the run's metrics."""
 
+    parent_run_id: str | None = None
+    """MLflow run that this one is shown below; a sweep sets it to its own."""
+
     def __post_init__(self) -> None:
         check_uri("tracking.uri", self.uri)
         not_empty("tracking.experiment", self.experiment)

@@ -8,7 +8,7 @@ from importlib.resources.abc import Traversable
 import yaml
 
 PACKAGE = "specrl.conf"
-OVERLAYS = ("experiment", "debug")
+OVERLAYS = ("experiment", "sweep", "debug")
 
 
 @dataclass(frozen=True)

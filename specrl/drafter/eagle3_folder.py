@@ -33,12 +33,12 @@ from specrl.drafter.eagle3_vocabulary import (
     vocabulary_digest,
 )
 from specrl.drafter.policy_folder import (
+    COMPLETE,
     policy_config,
     policy_fingerprint,
     policy_tensor,
-    read_json,
 )
-from specrl.durable import sync
+from specrl.durable import read_json, sync
 from specrl.errors import UserError
 
 WEIGHTS, OLDER_WEIGHTS = "model.safetensors", "pytorch_model.bin"
@@ -120,7 +120,7 @@ def read_folder(folder: Path) -> tuple[DraftShape, dict[str, Tensor]]:
     Reads what SGLang, speculators and the EAGLE authors write, too. Raises `UserError`.
     """
     key = f"draft {folder}"
-    shape = read_shape(read_json(folder / "config.json", key), key, None, ())
+    shape = read_shape(read_json(folder / "config.json", key, COMPLETE), key, None, ())
     found = _read_tensors(folder, key)
     check_tensors(shape, found, key)
     return shape, _ours(shape, found)
@@ -128,7 +128,7 @@ def read_folder(folder: Path) -> tuple[DraftShape, dict[str, Tensor]]:
 
 def read_facts(folder: Path) -> dict[str, Any]:
     """What `write_folder` was told; {} in a folder that others wrote."""
-    facts = read_json(folder / "config.json", f"draft {folder}").get("specrl", {})
+    facts = read_json(folder / "config.json", f"draft {folder}", COMPLETE).get("specrl", {})
     return facts if isinstance(facts, dict) else {}
 
 
@@ -176,7 +176,7 @@ def _read_checked(
     """Shape and every tensor of the folder, complete and of the right sizes."""
     key = f"draft {folder}"
     layers = policy_config(policy_folder)["num_hidden_layers"]
-    values = read_json(folder / "config.json", key)
+    values = read_json(folder / "config.json", key, COMPLETE)
     shape = read_shape(values, key, layers, aux_layers)
     tensors = _read_tensors(folder, key)
     check_tensors(shape, tensors, key)

@@ -8,8 +8,10 @@ import xxhash
 from safetensors import safe_open
 from torch import Tensor
 
+from specrl.durable import read_json
 from specrl.errors import UserError
 
+COMPLETE = "give a complete Hugging Face folder"
 IDENTITY = (
     "architectures",
     "hidden_size",
@@ -21,24 +23,9 @@ IDENTITY = (
 )
 
 
-def read_json(path: Path, key: str) -> dict[str, Any]:
-    """A JSON object. Raises `UserError` that begins with `key` ("init.path=...")."""
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UserError(f"{key} has no {path.name}; give a Hugging Face folder") from None
-    except (OSError, ValueError, RecursionError) as error:
-        raise UserError(
-            f"{key}: {path.name} cannot be read ({error}); restore the folder"
-        ) from None
-    if not isinstance(values, dict):
-        raise UserError(f"{key}: {path.name} is not a JSON object; restore the folder")
-    return values
-
-
 def policy_config(folder: Path) -> dict[str, Any]:
     """config.json of the policy, with the counts that may be left out filled in."""
-    values = read_json(folder / "config.json", f"policy {folder}")
+    values = read_json(folder / "config.json", f"policy {folder}", COMPLETE)
     heads = values["num_attention_heads"]
     defaults = {
         "num_key_value_heads": heads,
@@ -55,7 +42,7 @@ def policy_fingerprint(folder: Path) -> str:
     identity: dict[str, object] = {name: values.get(name) for name in IDENTITY}
     tokenizer = folder / "tokenizer.json"
     if tokenizer.is_file():
-        model = read_json(tokenizer, f"policy {folder}").get("model", {})
+        model = read_json(tokenizer, f"policy {folder}", COMPLETE).get("model", {})
         identity["tokens"] = len(model.get("vocab", ()))
     return xxhash.xxh3_64_hexdigest(json.dumps(identity, sort_keys=True).encode())
 

@@ -7,6 +7,7 @@ vocabulary of the policy, H hidden.
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -53,15 +54,17 @@ class Eagle3Trainer:
         batches: Sequence[HiddenStates],
         learning_rate: float,
         group: dist.ProcessGroup | None = None,
+        loss: str | None = None,
     ) -> dict[str, float]:
         """See `DraftTrainer`. Samples are shuffled anew in every pass, by the count of updates."""
         samples = [sample for sample in _samples(batches) if sample.num_targets]
         minibatches = self._minibatches(samples, group)
         totals = _summed([sum(s.num_targets for s in part) for part in minibatches], group)
         sums = _Sums(self._training.ttt_steps)
+        objective = self._loss if loss is None else replace(self._loss, loss=loss)
         for part, total in zip(minibatches, totals, strict=True):
             if total:
-                self._update(part, total, learning_rate, group, sums)
+                self._update(part, total, learning_rate, group, objective, sums)
         metrics = sums.metrics()
         metrics["tokens"] = float(sum(batch.num_tokens for batch in batches))
         return metrics
@@ -133,16 +136,19 @@ class Eagle3Trainer:
         total: int,
         learning_rate: float,
         group: dist.ProcessGroup | None,
+        objective: draft_head.LossSettings,
         sums: "_Sums",
     ) -> None:
         self._optimizer.zero_grad()
         if samples:
-            targets, fit, step_weights_S = self._backward(samples, total)
+            targets, fit, step_weights_S = self._backward(samples, total, objective)
             sums.add(targets, fit, step_weights_S * total, sum(s.length for s in samples))
         sums.grad_norm = self._optimizer.update(learning_rate, group)
         sums.updates += 1
 
-    def _backward(self, samples: list[Sample], total: int) -> tuple[Targets, DraftFit, Tensor]:
+    def _backward(
+        self, samples: list[Sample], total: int, objective: draft_head.LossSettings
+    ) -> tuple[Targets, DraftFit, Tensor]:
         """Adds the gradient of the loss per token of `total`, a weighted mean over draft steps."""
         draft, steps = self._draft, self._training.ttt_steps
         batch = lay_out(samples, self._dtype)
@@ -157,7 +163,7 @@ class Eagle3Trainer:
             weight.detach().to(self._dtype),
             weight.grad,
             targets,
-            self._loss,
+            objective,
             weights_S,
         )
         torch.autograd.backward(normed_SRH, grad_SRH)

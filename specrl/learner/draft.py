@@ -82,9 +82,11 @@ class LearnedDraft:
         self._tap.clear()
         return {**metrics, "staleness_steps": float(self._steps - self._changed_at)}
 
-    def fit(self, learning_rate: float, part: int, parts: int) -> dict[str, float]:
+    def fit(
+        self, learning_rate: float, part: int, parts: int, loss: str | None
+    ) -> dict[str, float]:
         """One pass over every `parts`-th cached microbatch from number `part` on."""
-        return self._fit([self._tap.batches[part::parts]], learning_rate)
+        return self._fit([self._tap.batches[part::parts]], learning_rate, loss)
 
     def capture(self, samples: Sequence[TokenSample]) -> int:
         """Adds a forward pass over the samples to the cache; response tokens now in it."""
@@ -164,11 +166,14 @@ class LearnedDraft:
         tap.keep(batch, final_RH, statistics.log_sum_R)
 
     def _fit(
-        self, passes: Sequence[Sequence[HiddenStates]], learning_rate: float
+        self,
+        passes: Sequence[Sequence[HiddenStates]],
+        learning_rate: float,
+        loss: str | None = None,
     ) -> dict[str, float]:
         """Metrics of all passes and data-parallel ranks."""
         group = parallel_state.get_data_parallel_group()
-        sums = [self._trainer.fit(batches, learning_rate, group) for batches in passes]
+        sums = [self._trainer.fit(batches, learning_rate, group, loss) for batches in passes]
         self._changed_at = self._steps
         by_rank: list[Sequence[Mapping[str, float]]] = [[]] * dist.get_world_size(group)
         dist.all_gather_object(by_rank, sums, group=group)

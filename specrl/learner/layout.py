@@ -38,7 +38,11 @@ def read_shape(model_folder: Path | str) -> ModelShape:
     path = Path(model_folder) / "config.json"
     if not path.is_file():
         raise UserError(f"{path} does not exist; the model must be a Hugging Face folder")
-    config = json.loads(path.read_text())
+    return shape_of(json.loads(path.read_text()), path)
+
+
+def shape_of(config: Mapping[str, Any], path: Path | str) -> ModelShape:
+    """The figures of a config.json; `path` names it in the `UserError` that `read_shape` raises."""
     architecture = (config.get("architectures") or ["(none)"])[0]
     if architecture == "Qwen3MoeForCausalLM":
         raise UserError(
@@ -69,7 +73,11 @@ def read_shape(model_folder: Path | str) -> ModelShape:
 
 def check_layout(model_folder: Path | str, config: LearnerConfig) -> None:
     """Raises `UserError` when the model cannot be trained, or not with this tensor parallelism."""
-    shape = read_shape(model_folder)
+    check_shape(read_shape(model_folder), config)
+
+
+def check_shape(shape: ModelShape, config: LearnerConfig) -> None:
+    """Raises `UserError` when the tensor parallelism does not divide the model."""
     ways = config.tensor_parallel
     counts = {
         "attention heads": shape.heads,
@@ -114,7 +122,7 @@ def _rope(config: Mapping[str, Any]) -> Mapping[str, Any]:
     return config.get("rope_parameters") or config.get("rope_scaling") or {}
 
 
-def _refuse_unsupported(path: Path, config: Mapping[str, Any]) -> None:
+def _refuse_unsupported(path: Path | str, config: Mapping[str, Any]) -> None:
     kind = _rope(config).get("rope_type", _rope(config).get("type", "default"))
     if kind != "default":
         raise UserError(f"{path}: rope scaling {kind!r} cannot be trained; use a model without it")

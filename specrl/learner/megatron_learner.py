@@ -69,9 +69,11 @@ class MegatronLearner:
         captured = self._on_copies("capture", [[samples[i] for i in own] for own in shares])
         return int(max(captured))
 
-    def fit_draft(self, learning_rate: float, part: int = 0, parts: int = 1) -> Metrics:
+    def fit_draft(
+        self, learning_rate: float, part: int = 0, parts: int = 1, loss: str | None = None
+    ) -> Metrics:
         """See `protocols.DraftLearner`."""
-        metrics: Metrics = self._on_all("fit_draft", learning_rate, part, parts)[0]
+        metrics: Metrics = self._on_all("fit_draft", learning_rate, part, parts, loss)[0]
         return metrics
 
     def forget_captured(self) -> None:

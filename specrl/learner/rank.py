@@ -133,9 +133,11 @@ class LearnerRank:
         """See `protocols.DraftLearner`; of this copy's share."""
         return self._draft.capture(samples)
 
-    def fit_draft(self, learning_rate: float, part: int, parts: int) -> dict[str, float]:
+    def fit_draft(
+        self, learning_rate: float, part: int, parts: int, loss: str | None
+    ) -> dict[str, float]:
         """See `protocols.DraftLearner`; metrics of all ranks."""
-        return self._draft.fit(learning_rate, part, parts)
+        return self._draft.fit(learning_rate, part, parts, loss)
 
     def forget_captured(self) -> None:
         """See `protocols.DraftLearner`."""

@@ -1,11 +1,11 @@
 """Which models specrl can run, checked on a local Hugging Face folder."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from specrl.config.model import ModelConfig
+from specrl.durable import read_json
 from specrl.errors import UserError
 
 ARCHITECTURES = {
@@ -13,6 +13,10 @@ ARCHITECTURES = {
     "qwen3": "Qwen3ForCausalLM",
     "qwen3_moe": "Qwen3MoeForCausalLM",
 }
+COMPLETE = (
+    "download the model again or give a complete Hugging Face folder: model.source=hub "
+    "model.path=/path/to/folder"
+)
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json")
 
 
@@ -43,7 +47,7 @@ def check_weights(folder: Path) -> None:
 
 def check_config(folder: Path, config: ModelConfig) -> None:
     """Raises `UserError` when config.json alone shows that the model cannot be used."""
-    values = _read_json(folder / "config.json")
+    values = read_json(folder / "config.json", str(folder), COMPLETE)
     _check_architecture(folder, values)
     _check_length(values, config)
 
@@ -70,21 +74,6 @@ def _missing_files(folder: Path) -> str | None:
         return "tokenizer (" + " or ".join(TOKENIZER_FILES) + ")"
     index = folder / "model.safetensors.index.json"
     if index.is_file():
-        shards = sorted(set(_read_json(index).get("weight_map", {}).values()))
+        shards = sorted(set(read_json(index, str(folder), COMPLETE).get("weight_map", {}).values()))
         return next((shard for shard in shards if not (folder / shard).is_file()), None)
     return None if any(folder.glob("*.safetensors")) else "*.safetensors"
-
-
-def _read_json(path: Path) -> Mapping[str, Any]:
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UserError(
-            f"{path} does not exist; give a Hugging Face folder: model.source=hub "
-            "model.path=/path/to/folder"
-        ) from None
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path} cannot be read ({error}); download the model again") from None
-    if not isinstance(values, dict):
-        raise UserError(f"{path} is not a JSON object; download the model again")
-    return values

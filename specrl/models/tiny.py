@@ -2,7 +2,7 @@
 
 import json
 import string
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,7 @@ DEFAULTS: Mapping[str, Any] = {
 }
 
 
-def tiny_folder(config: ModelConfig) -> Path:
+def tiny_folder(config: ModelConfig, note: Callable[[str], None] = lambda _: None) -> Path:
     """Folder of the model that `config.tiny` describes, random weights drawn from its seed.
 
     `config.tiny` holds Hugging Face config values over `DEFAULTS`, plus `seed` (0) and `dtype`
@@ -48,7 +48,7 @@ def tiny_folder(config: ModelConfig) -> Path:
     text = json.dumps(values, sort_keys=True, default=str)
     name = folder_name(config.name, f"{RECIPE} {text}")
     root = Path(config.cache_dir).expanduser().absolute()
-    return cached_folder(root, name, lambda folder: _make(values, folder))
+    return cached_folder(root, name, lambda folder: _make(values, folder), note)
 
 
 def _check(values: Mapping[str, Any]) -> None:

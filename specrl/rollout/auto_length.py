@@ -37,7 +37,8 @@ class AutoLengthEngine(WrappedEngine):
     the first call unless `promised` (rates of acceptance up to each position, from the draft's
     init) stands in for it; later ones when all of them take no more than `PROBE_SHARE` of the
     time. A call of `set_draft_lengths` ends the choosing: that schedule stays. A resumed run learns
-    anew. Responses are spread evenly over `replicas`.
+    anew. Responses are spread evenly over `replicas`. Times decide when to probe and what to draft,
+    so that calls with equal seeds need not draw equal responses, as they do at a fixed length.
     """
 
     def __init__(

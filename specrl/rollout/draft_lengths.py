@@ -1,10 +1,7 @@
 """Draft length by concurrency, as vLLM's scheduler looks it up."""
 
-from collections.abc import Sequence
-
+from specrl.algo.draft_length import Schedule
 from specrl.errors import EngineError
-
-Schedule = Sequence[tuple[int, int]]
 
 
 def check_schedule(schedule: Schedule, longest: int) -> None:

@@ -1,8 +1,7 @@
 """The process environment of an engine: threads, allocator, logging."""
 
-import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -46,14 +45,14 @@ def engine_environment(cores: Sequence[int], num_gpus: int = 0) -> dict[str, str
     return env | ({"LD_PRELOAD": ":".join(libraries)} if libraries else {})
 
 
-def usable_cores(cores: Sequence[int], num_gpus: int = 0) -> list[int]:
-    """The cores asked for; on a CPU engine empty means every core this process may use.
+def usable_cores(
+    cores: Sequence[int], num_gpus: int, usable: Callable[[], Sequence[int]]
+) -> list[int]:
+    """The cores asked for; on a CPU engine empty means all that are usable where it will run.
 
     They are named one by one: Ray starts an actor with one OpenMP thread unless told otherwise.
     """
-    if cores or num_gpus:
-        return list(cores)
-    return sorted(os.sched_getaffinity(0))
+    return list(cores or ([] if num_gpus else usable()))
 
 
 def split_cores(cores: Sequence[int], replicas: int) -> list[tuple[int, ...]]:

@@ -5,6 +5,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from importlib.metadata import distributions
 from pathlib import Path
 from statistics import median
@@ -12,18 +13,18 @@ from typing import Any, Protocol
 
 import xxhash
 
-from specrl.algo.draft_length import StepCosts
+from specrl.algo.draft_length import Schedule, StepCosts
+from specrl.durable import write_atomically
 from specrl.errors import EngineError
 from specrl.protocols import Actor
-from specrl.rollout.draft_lengths import Schedule
 from specrl.rollout.records import Advance, SampleRequest
 from specrl.rollout.settings import EngineSettings
 from specrl.types import Placement, Sampling
 
 LENGTHS = (0, 1, 2, 3, 5, 7)
 PROMPT_TOKENS = 64
-WARM_STEPS = 2
-TIMED_STEPS = 5
+WARM_STEPS = 1
+TIMED_STEPS = 3
 PREFILL_STEPS = 16
 BUDGET_S = 55.0
 STEADY_TEMPERATURE = 0.02
@@ -32,20 +33,48 @@ prompt lookup drafts at every step."""
 
 NEARLY_ALL = 0.9
 
+STEADY = 0.3
+"""Spread of equal steps up to which the machine counts as quiet."""
+
 
 @dataclass(frozen=True)
 class StepTiming:
-    """Median seconds of a step with `batch` requests running, `drafting` of them with a draft."""
+    """Median seconds of a step with `batch` requests running, `drafting` of them with a draft.
+
+    `spread` is the slowest step less the fastest one, as a share of the median.
+    """
 
     batch: int
     seconds: float
     drafting: float
+    spread: float = 0.0
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Step costs with the moment (ISO 8601, UTC) and the circumstances they were measured in.
+
+    `spread` is the median one of the timings (see `STEADY`), `load` the machine's load average of
+    the minute before, the engine's own start included.
+    """
+
+    costs: StepCosts
+    at: str
+    load: float
+    spread: float
+
+    @property
+    def told(self) -> str:
+        """When and how, in a few words."""
+        busy = " (a busy machine)" if self.spread > STEADY else ""
+        apart = f"equal steps {self.spread:.0%} apart{busy}"
+        return f"measured {self.at} at load {self.load:.1f}, {apart}"
 
 
 class Stepped(Protocol):
     """What of `EngineWorker` is timed."""
 
-    def set_draft_lengths(self, schedule: Sequence[tuple[int, int]]) -> None: ...
+    def set_draft_lengths(self, schedule: Schedule) -> None: ...
 
     def advance(self, budget_s: float) -> Advance: ...
 
@@ -89,7 +118,9 @@ def time_steps(
                 f"{batch} requests did not run together while their steps were timed; raise "
                 "model.max_model_len, lower rollout.prompts_per_step, or use a fixed drafter.k"
             )
-    return StepTiming(batch, median(seconds), drafts / (batch * TIMED_STEPS))
+    middle = median(seconds)
+    spread = (max(seconds) - min(seconds)) / middle
+    return StepTiming(batch, middle, drafts / (batch * TIMED_STEPS), spread)
 
 
 def engine_step_costs(
@@ -100,24 +131,25 @@ def engine_step_costs(
     requests: int,
     top_p: float,
     note: Callable[[str], None],
+    again: bool = False,
 ) -> StepCosts:
     """The costs of the engine that runs as `replicas`, each started with `settings` and placed so.
 
     `requests` are those of a generate call, spread over the replicas. Measured within a minute the
-    first time, then kept in `cache_dir`.
+    first time, or now with `again`, then kept in `cache_dir`.
     """
     assert settings.speculative_config is not None, "nothing drafts"
     longest = int(settings.speculative_config["num_speculative_tokens"])
     largest = -(-requests // len(replicas))
     cores, num_gpus = placement.cores, placement.num_gpus
     key = step_cost_key(settings, cores, num_gpus, len(replicas), largest, top_p)
-    began = time.monotonic()
-    costs, path, now = kept_step_costs(
-        cache_dir, key, lambda: measure_step_costs(replicas, largest, longest, top_p)
+    measured, path, now = kept_step_costs(
+        cache_dir, key, lambda: measure_step_costs(replicas, largest, longest, top_p), again
     )
-    took = f"measured in {time.monotonic() - began:.0f} s, kept in" if now else "taken from"
-    note(f"drafter.k=auto: step costs {took} {path}")
-    return costs
+    kept = "kept in" if now else "taken from"
+    hint = "" if now and measured.spread <= STEADY else "; drafter.remeasure=true measures anew"
+    note(f"drafter.k=auto: step costs {kept} {path}, {measured.told}{hint}")
+    return measured.costs
 
 
 def measure_step_costs(
@@ -126,7 +158,7 @@ def measure_step_costs(
     longest: int,
     top_p: float = 1.0,
     clock: Callable[[], float] = time.monotonic,
-) -> StepCosts:
+) -> Measured:
     """Times every replica at once, as they run in a generate call; the slowest counts.
 
     `largest_batch` are the requests of one replica. Batches are powers of two up to it. Costs do
@@ -137,19 +169,30 @@ def measure_step_costs(
     batches = batch_sizes(largest_batch)
     rows: list[tuple[float, ...]] = []
     plain: list[float] = []
+    spreads: list[float] = []
+    at, load = datetime.now(UTC).isoformat(timespec="seconds"), os.getloadavg()[0]
     deadline = clock() + BUDGET_S
     for batch in batches:
         began = clock()
-        alone = _slowest(replicas, batch, ((batch, 0),), top_p)
-        if alone.batch != batch:  # the engine runs fewer at once
+        schedules = [((batch, 0),), ((batch, 0), (batch + 1, 1))]
+        schedules += [((batch, k),) for k in lengths[1:]]
+        first = [_slowest(replicas, batch, schedule, top_p) for schedule in schedules]
+        if first[0].batch != batch:  # the engine runs fewer at once
             break
-        schedules = [((batch, 0), (batch + 1, 1)), *(((batch, k),) for k in lengths[1:])]
-        cells = [_slowest(replicas, batch, schedule, top_p) for schedule in schedules]
+        # Noise only adds, and comes in spells: each length is visited twice, some time apart.
+        again = [_slowest(replicas, batch, schedule, top_p) for schedule in reversed(schedules)]
+        alone, *cells = (min(p, key=_seconds) for p in zip(first, reversed(again), strict=True))
         plain.append(min(alone.seconds, cells[0].seconds))
         rows.append(full_draft_seconds(lengths, cells))
+        spreads += [timing.spread for timing in (alone, *cells)]
         if clock() + 2 * (clock() - began) > deadline:
             break
-    return StepCosts(batches[: len(rows)], lengths, tuple(rows), tuple(plain))
+    costs = StepCosts(batches[: len(rows)], lengths, tuple(rows), tuple(plain))
+    return Measured(costs, at, load, median(spreads))
+
+
+def _seconds(timing: StepTiming) -> float:
+    return timing.seconds
 
 
 def batch_sizes(largest: int) -> tuple[int, ...]:
@@ -179,24 +222,25 @@ def _slowest(replicas: Sequence[Actor], batch: int, schedule: Schedule, top_p: f
 
 
 def kept_step_costs(
-    cache_dir: Path, key: Mapping[str, Any], measure: Callable[[], StepCosts]
-) -> tuple[StepCosts, Path, bool]:
-    """The costs kept under `key` in `cache_dir/step_costs`, measured where there are none.
+    cache_dir: Path, key: Mapping[str, Any], measure: Callable[[], Measured], again: bool = False
+) -> tuple[Measured, Path, bool]:
+    """The costs kept under `key` in `cache_dir/step_costs`; measured where there are none.
 
-    Also says where they are and whether they were measured now. A damaged file is measured again.
+    Also says where they are and whether they were measured now: always with `again`, and where the
+    file is damaged.
     """
     text = json.dumps(key, sort_keys=True, default=str)
     name = f"{xxhash.xxh3_64(text.encode()).hexdigest()}.json"
     path = cache_dir.expanduser() / "step_costs" / name
-    try:
-        return _read(path), path, False
-    except (OSError, ValueError, KeyError, TypeError):
-        costs = measure()
+    kept = None if again else _read(path)
+    if kept is not None:
+        return kept, path, False
+    measured = measure()
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{name}.{os.getpid()}.tmp")
-    temporary.write_text(json.dumps({"key": json.loads(text), **asdict(costs)}, indent=1))
-    temporary.rename(path)
-    return costs, path, True
+    values = asdict(measured)
+    values |= {"key": json.loads(text), **values.pop("costs")}
+    write_atomically(path, json.dumps(values, indent=1))
+    return measured, path, True
 
 
 def step_cost_key(
@@ -227,8 +271,16 @@ def step_cost_key(
     }
 
 
-def _read(path: Path) -> StepCosts:
-    kept = json.loads(path.read_text())
+def _read(path: Path) -> Measured | None:
+    """None where there are none, or damaged ones."""
+    try:
+        kept = json.loads(path.read_text())
+        return Measured(_costs(kept), str(kept["at"]), float(kept["load"]), float(kept["spread"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _costs(kept: Mapping[str, Any]) -> StepCosts:
     costs = StepCosts(
         tuple(kept["batches"]),
         tuple(kept["lengths"]),
@@ -237,9 +289,9 @@ def _read(path: Path) -> StepCosts:
     )
     widths = {len(row) for row in costs.seconds}
     if not costs.batches or not len(costs.seconds) == len(costs.plain) == len(costs.batches):
-        raise ValueError(f"{path} has {len(costs.seconds)} rows for batches {costs.batches}")
+        raise ValueError(f"{len(costs.seconds)} rows for batches {costs.batches}")
     if widths != {len(costs.lengths)}:
-        raise ValueError(f"{path} has rows of {widths} entries for lengths {costs.lengths}")
+        raise ValueError(f"rows of {widths} entries for lengths {costs.lengths}")
     return costs
 
 

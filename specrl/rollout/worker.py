@@ -8,9 +8,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from specrl.algo.draft_length import Schedule
 from specrl.errors import EngineError, PublishError, RunError
 from specrl.rollout.aux_layers_check import check_aux_layers
-from specrl.rollout.draft_lengths import Schedule, check_schedule, lookup
+from specrl.rollout.draft_lengths import check_schedule, lookup
 from specrl.rollout.exactness import BLOCK, check_exact
 from specrl.rollout.in_flight import InFlight
 from specrl.rollout.limits import room_tokens
@@ -58,6 +59,7 @@ class EngineWorker:
             self._tokenizer = self._llm.get_tokenizer()
         self._running: dict[str, InFlight] = {}
         self._num_requests = 0
+        self._num_calls = 0
         self._tally = _Tally()
         self._live: WeightSnapshot | None = None
         self._staged: WeightSnapshot | None = None
@@ -235,12 +237,15 @@ class EngineWorker:
         self._reset_prefix_cache()
 
     def _enqueue(self, requests: Sequence[SampleRequest], sampling: Sampling, version: int) -> None:
+        self._num_calls += 1
+        # What a call generates must not depend on what others, probes among them, left cached.
+        salt = str(self._num_calls)
         limit = self._settings.max_model_len
         rooms = [room_tokens(r.prompt_id, len(r.prompt_token_ids), limit) for r in requests]
         for request, room in zip(requests, rooms, strict=True):
             name = str(self._num_requests)
             self._num_requests += 1
-            prompt = {"prompt_token_ids": list(request.prompt_token_ids)}
+            prompt = {"prompt_token_ids": list(request.prompt_token_ids), "cache_salt": salt}
             params = sampling_params(sampling, min(sampling.max_tokens, room))
             with _vllm_failures("a request"):
                 engine_id = self._engine.add_request(name, prompt, params)

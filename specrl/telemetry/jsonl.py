@@ -16,7 +16,7 @@ from typing import IO, Any
 import specrl
 from specrl.errors import UserError
 from specrl.telemetry.sink import Sink
-from specrl.telemetry.source import git_commit
+from specrl.telemetry.source import git_commit, machine
 from specrl.types import Metrics
 
 METRICS_FILE = "metrics.jsonl"
@@ -39,7 +39,8 @@ class RunInfo:
     """What a run is. `key` names it across tracking servers; times are Unix seconds.
 
     `previous_key` is the run that a fresh start in the same folder replaced. `status` is None while
-    the run goes on and after it was killed.
+    the run goes on and after it was killed. `machine` is what its speed depends on, "" in records
+    older than it.
     """
 
     key: str
@@ -52,6 +53,7 @@ class RunInfo:
     git_commit: str | None
     status: str | None = None
     finished_s: float | None = None
+    machine: str = ""
 
 
 @dataclass(frozen=True)
@@ -166,6 +168,7 @@ class JsonlSink(Sink):
             tags=self._tags,
             specrl_version=specrl.__version__,
             git_commit=git_commit(Path(specrl.__file__).parent),
+            machine=machine(),
         )
 
     def _save(self, info: RunInfo) -> None:

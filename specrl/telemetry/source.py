@@ -1,9 +1,14 @@
-"""Which source code a run used."""
+"""Which source code a run used, and which machine."""
 
+import os
+import platform
+import re
 import subprocess
 from pathlib import Path
 
 GIT_TIMEOUT_S = 5.0
+CPU_INFO = Path("/proc/cpuinfo")
+GPUS = Path("/proc/driver/nvidia/gpus")
 
 
 def git_commit(folder: Path) -> str | None:
@@ -15,6 +20,23 @@ def git_commit(folder: Path) -> str | None:
     if not _git(folder, "ls-files", "--", "."):
         return None
     return _git(folder, "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")
+
+
+def machine(cpu_info: Path = CPU_INFO, gpus: Path = GPUS) -> str:
+    """Model and usable number of CPUs and GPUs, e.g. "2 x AMD EPYC 9R14"; no host name."""
+    model = _first(cpu_info, r"^model name\s*:\s*(.+)$") or platform.machine()
+    parts = [f"{len(os.sched_getaffinity(0))} x {model}"]
+    names = [_first(path, r"^Model:\s*(.+)$") for path in sorted(gpus.glob("*/information"))]
+    kinds = sorted({name for name in names if name})
+    return ", ".join([*parts, *(f"{names.count(kind)} x {kind}" for kind in kinds)])
+
+
+def _first(path: Path, pattern: str) -> str | None:
+    try:
+        found = re.search(pattern, path.read_text(encoding="utf-8"), re.MULTILINE)
+    except OSError:
+        return None
+    return None if found is None else found[1].strip()
 
 
 def _git(folder: Path, *arguments: str) -> str | None:

@@ -1,36 +1,43 @@
 """Weights through a memory-backed file that learner and engines on one machine share."""
 
-import fcntl
 import itertools
 import shutil
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TextIO
 
 from specrl.errors import PublishError
-from specrl.protocols import Learner, RolloutEngine
+from specrl.protocols import Actor, Learner, RolloutEngine
 from specrl.types import WeightSnapshot
+from specrl.weight_sync.mirror import Mirrors
+from specrl.weight_sync.staging_folder import PREFIX, hold, remove_orphans
 
 SHARED_MEMORY = Path("/dev/shm")
 VERSIONS_AT_ONCE = 2  # the live one stays until the next is live
-_PREFIX = "specrl-weights-"
-_LOCK = ".lock"
 
 
 class SharedMemorySync:
     """Implements `WeightSync`. The live version's file stays until the next one is live.
 
     `weight_bytes` is the size of one version; a machine with too little shared memory for it gets
-    an ordinary temporary folder.
+    an ordinary temporary folder. `mirrors` are `Mirror` actors, one on each other node that has
+    engines: where the file is not to be seen, they get a copy of it.
     """
 
-    def __init__(self, learner: Learner, engine: RolloutEngine, weight_bytes: int = 0) -> None:
+    def __init__(
+        self,
+        learner: Learner,
+        engine: RolloutEngine,
+        weight_bytes: int = 0,
+        mirrors: Sequence[Actor] = (),
+    ) -> None:
         self._learner = learner
         self._engine = engine
         base = _base(VERSIONS_AT_ONCE * weight_bytes)
-        _remove_orphans(base)
-        self._folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=base))
-        self._lock = _hold(self._folder)
+        remove_orphans(base)
+        self._folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=base))
+        self._lock = hold(self._folder)
+        self._mirrors = Mirrors(mirrors, self._folder)
         self._publish_count = itertools.count()
         self._live: WeightSnapshot | None = None
 
@@ -39,43 +46,28 @@ class SharedMemorySync:
         try:
             staging.mkdir()
             snapshot = self._learner.export_weights(staging, version)
+            self._mirrors.copy(staging)
             self._engine.load_weights(snapshot)
         except OSError as error:
-            shutil.rmtree(staging, ignore_errors=True)
+            self._remove(staging)
             raise PublishError(f"{staging}: {error.strerror or error}; make room there") from error
         except BaseException:
-            shutil.rmtree(staging, ignore_errors=True)
+            self._remove(staging)
             raise
         if self._live is not None:
-            shutil.rmtree(self._live.path.parent, ignore_errors=True)
+            self._remove(self._live.path.parent)
         self._live = snapshot
 
     def close(self) -> None:
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._remove(self._folder)
         self._lock.close()
+
+    def _remove(self, folder: Path) -> None:
+        shutil.rmtree(folder, ignore_errors=True)
+        self._mirrors.remove(folder)
 
 
 def _base(needed_bytes: int) -> Path:
     if SHARED_MEMORY.is_dir() and shutil.disk_usage(SHARED_MEMORY).free > needed_bytes:
         return SHARED_MEMORY
     return Path(tempfile.gettempdir())
-
-
-def _hold(folder: Path) -> TextIO:
-    lock = (folder / _LOCK).open("w")
-    fcntl.flock(lock, fcntl.LOCK_EX)
-    return lock
-
-
-def _remove_orphans(base: Path) -> None:
-    """A killed run cannot remove its weights; they would hold memory until the next boot.
-
-    A folder whose lock can be taken has no owner any more, in this container or another.
-    """
-    for path in base.glob(f"{_PREFIX}*/{_LOCK}"):
-        with path.open() as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                continue
-            shutil.rmtree(path.parent, ignore_errors=True)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from specrl.algo.comparison import arm_of, speedup_over
+from specrl.algo.comparison import arm_of, figures, speedup_over
 from specrl.errors import UserError
 
 AR = {"data": 0.2, "prepare": 1.9, "generation": 100.0, "logprob": 17.8, "training": 31.3}
@@ -76,3 +76,22 @@ def test_an_autoregressive_arm_has_no_bound() -> None:
 def test_a_run_without_a_finished_step_is_named() -> None:
     with pytest.raises(UserError, match="none"):
         arm_of("none", [{"eval/accuracy": 0.5}])
+
+
+def test_figures_leave_out_what_was_not_measured() -> None:
+    baseline = arm_of("none", [step(AR)])
+    alone = figures(baseline, None)
+    assert (alone["generation_s"], alone["step_s"]) == (100.0, pytest.approx(151.2))
+    assert not {"acceptance_length", "speedup_generation", "c_k"} & set(alone)
+    arm = arm_of(
+        "eagle3",
+        [
+            step(
+                SPEC, acceptance_length=3.32, num_drafts=9, tokens_per_step=3.32, num_decode_steps=9
+            )
+        ],
+    )
+    shown = figures(arm, speedup_over(baseline, arm))
+    assert shown["speedup_step"] == pytest.approx(1.41, abs=0.005)
+    assert shown["amdahl_bound"] == pytest.approx(1.86, abs=0.005)
+    assert shown["c_k"] == pytest.approx(1.88, abs=0.005)

@@ -200,7 +200,7 @@ def test_lengths_between_the_measured_ones_are_interpolated_and_noise_never_make
     None
 ):
     costs = StepCosts((1,), (0, 1, 3), ((1.0, 1.4, 1.2),), (1.0,))
-    assert costs.table(3)[0].tolist() == pytest.approx([1.0, 1.4, 1.4, 1.4])
+    assert costs.table(3)[0].tolist() == pytest.approx([1.0, 1.3, 1.3, 1.3])
     assert StepCosts((1,), (0, 2), ((1.0, 2.0),), (1.0,)).table(7)[0].tolist() == [1.0, 1.5, 2.0]
 
 

@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 
 from specrl import __version__
-from specrl.algo.comparison import STAGES
+from specrl.cli.arguments import overrides_last
+from specrl.cli.sweep import planned
 from specrl.cli.train import launch
+from specrl.config.store import register
 from specrl.errors import RunError, UserError
-from specrl.telemetry.jsonl import JsonlSink
+from specrl.sweep.status import read_status
 
 ROOT = Path(__file__).parents[2]
 
@@ -52,24 +54,37 @@ def test_a_run_gets_its_config_folder_and_overrides(tmp_path):
     assert (config.drafter.name, config.steps) == ("ngram", 3)
     assert folder.parts[0] == "outputs"
     assert overrides == ["drafter=ngram", "steps=3"]
-    assert list(tmp_path.iterdir()) == []
+    status = read_status(folder)
+    assert (status.state, status.attempt, status.steps) == ("finished", 1, 3)
+    assert list(tmp_path.iterdir()) == [tmp_path / "outputs"]
 
 
-def test_a_sweep_runs_every_point_with_its_own_overrides():
-    runs = Runs()
-    assert launch(["drafter=none,ngram", "-m", "seed=0,1"], runs) == 0
-    assert [call[2] for call in runs.calls] == [
-        ["drafter=none", "seed=0"],
-        ["drafter=none", "seed=1"],
-        ["drafter=ngram", "seed=0"],
-        ["drafter=ngram", "seed=1"],
+def _points(*argv):
+    """Overrides and config of each point that the sweep would run."""
+    register()
+    tasks = planned(*overrides_last(argv), single=False).tasks
+    return [task.overrides for task in tasks], [task.config for task in tasks]
+
+
+def test_a_sweep_has_every_point_with_its_own_overrides():
+    words, _ = _points("drafter=none,ngram", "-m", "seed=0,1")
+    assert words == [
+        ("drafter=none", "seed=0"),
+        ("drafter=none", "seed=1"),
+        ("drafter=ngram", "seed=0"),
+        ("drafter=ngram", "seed=1"),
     ]
 
 
 def test_the_demo_is_a_sweep_by_itself():
-    runs = Runs()
-    assert launch(["experiment=demo"], runs) == 0
-    assert [call[0].drafter.name for call in runs.calls] == ["none", "ngram", "eagle3"]
+    _, configs = _points("experiment=demo")
+    assert [config.drafter.name for config in configs] == ["none", "ngram", "eagle3"]
+
+
+def test_in_a_sweep_over_inits_the_arm_without_a_draft_leaves_them_out():
+    words, _ = _points("-m", "drafter=none,eagle3", "init=dapo,ultrachat")
+    assert words[:2] == [("drafter=none",), ("drafter=none",)]
+    assert words[2:] == [("drafter=eagle3", f"init={init}") for init in ("dapo", "ultrachat")]
 
 
 @pytest.mark.parametrize(
@@ -86,15 +101,6 @@ def test_a_bug_shows_its_traceback(capsys):
     assert "Traceback" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("error", [RunError("engine gone"), KeyError("bug")])
-def test_a_failing_point_does_not_stop_the_others(error, capsys):
-    runs = Runs(none=error)
-    assert launch(["-m", "drafter=none,ngram"], runs) == 1
-    assert [call[0].drafter.name for call in runs.calls] == ["none", "ngram"]
-    if isinstance(error, RunError):
-        assert capsys.readouterr().err == "specrl: drafter=none: engine gone\n"
-
-
 @pytest.mark.parametrize(
     ("argv", "line"),
     [
@@ -108,8 +114,8 @@ def test_a_failing_point_does_not_stop_the_others(error, capsys):
             "drafter=draft_model seed=1: drafter.model is not set",
         ),
         (
-            ["experiment=demo", "adaptation=online"],
-            "drafter=none experiment=demo adaptation=online: adaptation=online cannot",
+            ["experiment=demo", "steps=0"],
+            "drafter=none experiment=demo steps=0: steps=0 is out of range",
         ),
         (["hydra.mode=MULTIRUN", "steps=1,0"], "steps=0: steps=0 is out of range"),
     ],
@@ -135,25 +141,8 @@ def test_points_of_a_users_own_folder_are_checked_too(tmp_path, capsys):
     assert launch([*own, "-m", "experiment=good,bad"], runs) == 2
     assert runs.calls == []
     assert "experiment=bad: steps=0" in capsys.readouterr().err
-    assert launch([*own, "-m", "experiment=good", "seed=0,1"], runs) == 0
-    assert [call[0].name for call in runs.calls] == ["train", "train"]
-
-
-def test_a_sweep_ends_with_a_table_of_the_arms_that_finished(capsys):
-    def run(config, folder, overrides):
-        if config.seed == 1:
-            raise KeyboardInterrupt
-        sink = JsonlSink(folder, config={}, overrides=overrides)
-        sink.start()
-        times = {f"time/{stage}_s": 1.0 for stage in STAGES}
-        sink.log(0, {**times, "time/step_s": 5.0, "rollout/tokens": 10.0})
-
-    assert launch(["-m", "seed=0,1", "drafter=none,ngram"], run) == 130
-    said = capsys.readouterr()
-    assert "Matched arms" in said.out
-    assert "generation speedup" in said.out
-    assert "ngram" in said.out
-    assert said.err == "specrl: interrupted\n"
+    _, configs = _points(*own, "-m", "experiment=good", "seed=0,1")
+    assert [config.name for config in configs] == ["train", "train"]
 
 
 def test_an_unknown_choice_in_a_sweep_stops_it_before_the_first_point(capsys):
@@ -163,10 +152,10 @@ def test_an_unknown_choice_in_a_sweep_stops_it_before_the_first_point(capsys):
     assert "did you mean drafter=ngram?" in capsys.readouterr().err
 
 
-def test_ctrl_c_is_130_and_ends_a_sweep(capsys):
+def test_ctrl_c_is_130_and_written_down(capsys):
     runs = Runs(none=KeyboardInterrupt())
-    assert launch(["-m", "drafter=none,ngram"], runs) == 130
-    assert len(runs.calls) == 1
+    assert launch(["drafter=none"], runs) == 130
+    assert read_status(runs.calls[0][1]).state == "interrupted"
     assert capsys.readouterr().err == "specrl: interrupted\n"
 
 
@@ -195,6 +184,34 @@ def test_a_wrong_command_is_one_line_and_runs_nothing(argv, says, capsys):
     assert runs.calls == []
 
 
+def test_a_dry_run_of_one_run_starts_and_writes_nothing(tmp_path, capsys):
+    runs = Runs()
+    assert launch(["drafter=ngram", "model=tiny", "--dry-run"], runs) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("dry run: 1 point, 0 done already, 1 to run on this machine\n")
+    assert "node 0: learner-0 engine-0" in said
+    assert runs.calls == []
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        (["-m", "hydra.launcher.jobs=0", "seed=0,1"], "hydra.launcher.jobs=0 is out of range"),
+        (["-m", "hydra.launcher.jobs=x", "seed=0,1"], "hydra.launcher.jobs=x: Value"),
+        (["hydra/launcher=specrl_nope"], "specrl_local"),
+        (["--dry-run", "--cfg", "job"], "--dry-run shows what a run would do"),
+    ],
+)
+def test_a_launcher_is_checked_before_anything_runs(argv, says, capsys):
+    runs = Runs()
+    assert launch(argv, runs) == 2
+    said = capsys.readouterr().err
+    assert says in said
+    assert said.count("\n") == 1
+    assert runs.calls == []
+
+
 def test_the_composed_config_can_be_shown(capsys):
     assert launch(["drafter=ngram", "--cfg", "job", "-p", "drafter"], Runs()) == 0
     assert "lookup_max: 4" in capsys.readouterr().out
@@ -208,8 +225,9 @@ def test_a_config_with_unset_keys_can_be_shown(capsys):
 def test_an_override_may_refer_to_another_knob():
     runs = Runs()
     assert launch(["seed=3", "evaluation.every=${seed}"], runs) == 0
-    assert launch(["-m", "seed=3,4", "evaluation.every=${seed}"], runs) == 0
-    assert [call[0].evaluation.every for call in runs.calls] == [3, 3, 4]
+    assert runs.calls[0][0].evaluation.every == 3
+    _, configs = _points("-m", "seed=3,4", "evaluation.every=${seed}")
+    assert [config.evaluation.every for config in configs] == [3, 4]
 
 
 def test_an_output_dir_that_cannot_be_is_one_line(tmp_path, capsys):

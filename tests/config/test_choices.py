@@ -103,6 +103,17 @@ def test_the_two_regimes_differ_in_policy_and_prompt_style():
     assert think.rollout == zero.rollout
 
 
+@pytest.mark.parametrize("experiment", ["rl_think", "rl_zero"])
+def test_a_paper_size_draft_has_a_paper_size_vocabulary(experiment):
+    drafter = load([f"experiment={experiment}", "drafter=eagle3"]).drafter
+    assert (drafter.vocab_size, drafter.training.tokens_per_update) == (32000, 16384)
+    assert load([f"experiment={experiment}", "drafter=eagle3", "drafter.vocab_size=9"])
+    for other in ("none", "ngram"):
+        assert load([f"experiment={experiment}", f"drafter={other}"]).drafter.name == other
+    tiny = load([f"experiment={experiment}", "drafter=eagle3", "debug=tiny"])
+    assert (tiny.drafter.vocab_size, tiny.model.name) == (None, "tiny")
+
+
 def test_one_seed_reaches_task_and_engine():
     config = load(["seed=7"])
     assert (config.seed, config.task.seed, config.rollout.seed) == (7, 7, 7)

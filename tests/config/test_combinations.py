@@ -27,6 +27,8 @@ REFUSED = [
     (["learner.cores=[0]", "learner.tensor_parallel=2"], "fewer cores than 2 ranks"),
     (["drafter=ngram", "drafter.lookup_min=9"], "drafter.lookup_max=4 is below"),
     (["cluster.gpus_per_engine=1"], "mix CPU and GPU"),
+    (["init.num_prompts=241"], "task.train_size=240"),
+    (["init=random", "task.train_size=100"], "task.train_size=100"),
     (["cluster=local_gpu", "cluster.gpus_per_learner_rank=2"], "a rank drives one GPU"),
     (["model=tiny", "model.source=hub"], "model.source=hub"),
 ]

@@ -57,6 +57,9 @@ MISTAKES = [
     ("init.path=", ["init.path is empty"]),
     ("init.num_prompts=1000000000", ["init.num_prompts=1000000000", "from 1 to 1000000"]),
     ("init.revision=main", ["init.revision=main", "give both or neither"]),
+    ("sweep=tabel4", ["sweep=tabel4", "figure2_paper", "did you mean sweep=table4?"]),
+    ("sweep=table1,table2", ["sweep=table1,table2", "one sweep"]),
+    ("+sweep=table4", ["write sweep=table4"]),
     ("experiment=null", ["experiment=null", "leave experiment out"]),
     ("tracking=", ["tracking=", "mlflow, none"]),
     ("rollout=3", ["rollout=3", "vllm"]),
@@ -102,6 +105,12 @@ MISTAKES = [
     ("+model.tiny.seed=3", ["model.tiny", "use model=tiny"]),
     ("hydra.mode=foo", ["hydra.mode=foo", "RUN, MULTIRUN"]),
 ]
+
+
+@pytest.mark.parametrize("key", ["seed", "rollout.seed", "task.seed"])
+def test_a_bad_seed_is_the_one_that_was_written(key):
+    with pytest.raises(UserError, match=f"^{key}=-1 is out of range"):
+        load([f"{key}=-1"])
 
 
 @pytest.mark.parametrize(("override", "parts"), MISTAKES, ids=[mistake[0] for mistake in MISTAKES])

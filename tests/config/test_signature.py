@@ -19,9 +19,15 @@ SAME = [
     "tracking.uri=http://server",
     "model.cache_dir=/cache",
     "cluster.temp_dir=/tmp/r",
+    "cluster.name=mine",
+    "cluster=slurm_cpu",
     f"rollout.cores=[{OURS}]",
     f"learner.cores=[{OURS}]",
     "drafter.on_collapse=fail",
+    "drafter.remeasure=true",
+    "adaptation.every=2",
+    "adaptation.tokens=64",
+    "adaptation.learning_rate=1e-4",
 ]
 OTHER = [
     "seed=1",
@@ -31,6 +37,8 @@ OTHER = [
     "init=ultrachat",
     "adaptation=online",
     "evaluation.every=5",
+    "cluster=local_gpu",
+    "cluster.hardware=h100",
     "+rollout.engine_args.max_num_seqs=4",
 ]
 
@@ -45,6 +53,14 @@ def test_what_changes_results_changes_the_signature(override):
     assert signature(load([override])) != signature(load())
 
 
+def test_a_run_may_move_to_more_nodes():
+    two, four = (
+        load(["cluster=slurm_cpu", f"cluster.nodes={nodes}", f"cluster.partition=p{nodes}"])
+        for nodes in (2, 4)
+    )
+    assert signature(two) == signature(four)
+
+
 def test_the_draft_length_counts_for_a_drafter_that_uses_it():
     three, five = load(["drafter=ngram"]), load(["drafter=ngram", "drafter.k=5"])
     assert signature(three) != signature(five)
@@ -55,6 +71,11 @@ def test_the_draft_length_counts_for_a_drafter_that_uses_it():
 def test_what_autoregressive_decoding_does_not_use_does_not_count(override):
     plain = ["drafter=none"]
     assert signature(load([*plain, override])) == signature(load(plain))
+
+
+def test_how_a_draft_adapts_counts_where_it_does():
+    online = ["adaptation=online"]
+    assert signature(load([*online, "adaptation.every=2"])) != signature(load(online))
 
 
 def test_a_learned_draft_names_its_init_and_adaptation():

@@ -15,10 +15,11 @@ from typing import Any
 import pytest
 import torch
 from drafting_engine import Draft, Round
+from proposals import Proposal, propose
 from torch import Tensor
 
 from specrl.config.model import ModelConfig
-from specrl.drafter.eagle3 import Eagle3, Proposal, propose
+from specrl.drafter.eagle3 import Eagle3
 from specrl.drafter.eagle3_folder import (
     fresh_folder,
     load_draft,

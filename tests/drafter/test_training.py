@@ -13,6 +13,7 @@ from draft_toys import (
     shape,
 )
 
+from specrl.algo import draft_losses
 from specrl.algo.replay import expected_counts
 from specrl.drafter.eagle3_folder import read_facts, read_folder
 from specrl.drafter.training import Eagle3Trainer
@@ -72,7 +73,7 @@ def test_replay_is_what_the_engines_cache_would_give(tmp_path, norm_before_resid
     assert max(part[:, 1:].max() for part in kept) > 0.05
 
 
-@pytest.mark.parametrize("name", ["soft_ce", "tv", "hard_ce"])
+@pytest.mark.parametrize("name", draft_losses.LOSSES)
 def test_loss_and_gradients_are_those_of_the_engines_drafts(tmp_path, name):
     trainer = trainer_of(tmp_path, loss=name, ttt_steps=3, tokens_per_update=10**6)
     states = hidden_states()
@@ -188,7 +189,7 @@ def deterministic_states(num_samples=24, seed=3):
     )
 
 
-@pytest.mark.parametrize("name", ["soft_ce", "tv", "hard_ce"])
+@pytest.mark.parametrize("name", draft_losses.LOSSES)
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_training_lowers_the_loss_and_raises_replayed_acceptance(tmp_path, name, precision):
     trainer = trainer_of(tmp_path, loss=name, precision=precision, tokens_per_update=128)

@@ -28,7 +28,7 @@ class LinearDraft:
         self.weight_DF.requires_grad_()
         self.adam = torch.optim.Adam([self.weight_DF])
 
-    def fit(self, batches, learning_rate, group=None):
+    def fit(self, batches, learning_rate, group=None, loss=None):
         self.adam.zero_grad()
         sums = torch.zeros(4, dtype=torch.float64)
         loss = 0.0 * self.weight_DF.sum()

@@ -7,7 +7,13 @@ from pathlib import Path
 import pytest
 
 from specrl.errors import UserError
-from specrl.models.cache import MARKER, cached_folder, folder_name, is_intact
+from specrl.models.cache import (
+    MARKER,
+    cached_folder,
+    folder_name,
+    is_intact,
+    resumable_folder,
+)
 
 
 def make(folder: Path) -> None:
@@ -80,19 +86,36 @@ def test_processes_that_race_make_it_once(tmp_path):
     assert is_intact(tmp_path / "m")
 
 
-def test_who_waits_for_another_process_can_say_so(tmp_path):
-    context = multiprocessing.get_context("fork")
-    worker = context.Process(target=cached_folder, args=(tmp_path, "m", make))
+def _racing(root: Path) -> multiprocessing.context.ForkProcess:
+    """A process that makes the folder and holds its lock."""
+    worker = multiprocessing.get_context("fork").Process(
+        target=cached_folder, args=(root, "m", make)
+    )
     worker.start()
-    while not (tmp_path / "made.log").exists():
+    while not (root / "made.log").exists() or not times_made(root):
         time.sleep(0.005)
+    return worker
+
+
+def test_who_waits_says_which_process_makes_what(tmp_path):
+    worker = _racing(tmp_path)
     said = []
-    cached_folder(tmp_path, "m", make, lambda: said.append("waiting"))
+    cached_folder(tmp_path, "m", make, said.append)
     worker.join()
-    assert said == ["waiting"]
+    (line,) = said
+    assert line.startswith(f"process {worker.pid} on ")
+    assert line.endswith(f"builds {tmp_path / 'm'}; waiting for it")
     assert times_made(tmp_path) == 1
-    cached_folder(tmp_path, "m", make, lambda: said.append("again"))
-    assert said == ["waiting"]
+    cached_folder(tmp_path, "m", make, said.append)
+    assert len(said) == 1
+
+
+def test_when_the_process_that_makes_it_dies_one_that_waits_takes_over(tmp_path):
+    worker = _racing(tmp_path)
+    worker.kill()
+    assert is_intact(cached_folder(tmp_path, "m", make))
+    worker.join()
+    assert times_made(tmp_path) == 2
 
 
 def test_a_cache_that_cannot_be_written_names_the_knob(tmp_path):
@@ -105,3 +128,18 @@ def test_the_name_depends_on_the_recipe_and_is_a_file_name():
     assert folder_name("a/b c", "1") == folder_name("a/b c", "1")
     assert folder_name("a/b c", "1") != folder_name("a/b c", "2")
     assert "/" not in folder_name("a/b c", "1")
+
+
+def test_a_build_that_broke_off_goes_on_with_what_it_left(tmp_path):
+    def make_in_two_goes(folder: Path, work: Path) -> None:
+        if not work.exists():
+            work.mkdir()
+            (work / "half").write_text("half")
+            raise UserError("killed")
+        (folder / "whole").write_text((work / "half").read_text() + " and half")
+
+    with pytest.raises(UserError, match="killed"):
+        resumable_folder(tmp_path, "m", make_in_two_goes, [].append)
+    folder = resumable_folder(tmp_path, "m", make_in_two_goes, [].append)
+    assert (folder / "whole").read_text() == "half and half"
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".m.lock", "m"]

@@ -157,7 +157,7 @@ def test_incomplete_and_foreign_folders_name_what_is_wrong(tmp_path):
     with pytest.raises(UserError, match=r"cannot be read"):
         prepare_model(write("broken", "{"))
     (tmp_path / "empty").mkdir()
-    with pytest.raises(UserError, match=r"config.json does not exist"):
+    with pytest.raises(UserError, match=r"empty has no config.json; .*model.path=/path"):
         prepare_model(hub(tmp_path / "empty"))
     with pytest.raises(UserError, match=r"neither a folder nor a hub id; .*model.path=/path"):
         prepare_model(hub(tmp_path / "nowhere"))

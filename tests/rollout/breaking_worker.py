@@ -1,12 +1,25 @@
 """An engine that breaks where a test asks for it."""
 
+from collections.abc import Iterable
 from typing import Any
 
+from specrl.rollout.records import FinishedSample
 from specrl.rollout.worker import EngineWorker
 
 
 class BreakingWorker(EngineWorker):
     """A real engine with one failure to come."""
+
+    _reused = 0
+
+    def reused_tokens(self) -> int:
+        """Most prompt tokens that a request found in the prefix cache since this was last asked."""
+        reused, self._reused = self._reused, 0
+        return reused
+
+    def _receive(self, output: Any) -> Iterable[FinishedSample]:
+        self._reused = max(self._reused, output.num_cached_tokens or 0)
+        return super()._receive(output)
 
     def break_next_load(self, error: Exception, which: str = "policy") -> None:
         """The next load of that model raises `error` halfway."""

@@ -56,6 +56,15 @@ def test_a_seed_draws_the_same_responses_again(toy_engine: ToyEngine, tmp_path: 
     assert len(set(first)) > 1
 
 
+def test_a_call_shares_its_prompts_and_finds_none_of_another_call(tied_engine: ToyEngine) -> None:
+    def reused(samples: int) -> int:
+        tied_engine.engine.generate([LONG], samples, Sampling(max_tokens=2, ignore_eos=True))
+        return int(tied_engine.actor.call("reused_tokens"))
+
+    reused(samples=1)
+    assert [reused(samples=1), reused(samples=2)] == [0, 32]
+
+
 def test_a_tied_output_layer_follows_the_embedding(tied_engine: ToyEngine, tmp_path: Path) -> None:
     model = toy(seed=11, tied=True)
     tied_engine.publish(model, 2, tmp_path / "new")

@@ -31,7 +31,7 @@ def started(toy_engine: ToyEngine) -> Iterator[ToyEngine]:
 def test_steps_are_timed_and_the_engine_goes_on_as_before(started: ToyEngine) -> None:
     sampling = Sampling(max_tokens=16, ignore_eos=True, seed=3)
     before = started.engine.generate(PROMPTS, 4, sampling)
-    costs = measure_step_costs([started.actor], largest_batch=8, longest=3)
+    costs = measure_step_costs([started.actor], largest_batch=8, longest=3).costs
     assert costs.batches == (1, 2, 4, 8)
     assert costs.lengths == (0, 1, 2, 3)
     assert all(0 < second < 5 for second in costs.plain)
@@ -44,7 +44,7 @@ def test_steps_are_timed_and_the_engine_goes_on_as_before(started: ToyEngine) ->
 
 def test_the_chosen_schedule_generates_what_the_policy_says(started: ToyEngine) -> None:
     notes: list[str] = []
-    costs = measure_step_costs([started.actor], largest_batch=8, longest=3)
+    costs = measure_step_costs([started.actor], largest_batch=8, longest=3).costs
     chosen = AutoLengthEngine(started.engine, costs, 3, notes.append)
     engine = WatchedEngine(chosen, DraftHealthConfig(), "warn", notes.append)
     for seed in range(3):

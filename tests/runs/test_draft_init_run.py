@@ -19,6 +19,8 @@ TINY = [
     "drafter.vocab_size=64",
     "init=dapo",
     "init.num_prompts=24",
+    "init.samples_per_prompt=2",
+    "init.passes=4",
     "init.heldout_prompts=8",
     "rollout.max_tokens=32",
     "tracking=none",
@@ -57,7 +59,8 @@ def test_an_init_is_built_once_and_every_k_of_a_sweep_starts_from_it(tmp_path: P
     for k in (1, 2):
         (run,) = (tmp_path / "runs").glob(f"*-eagle3-k{k}-*")
         first = read_run(run).records[0].metrics
-        assert first["init/acceptance_length"] == pytest.approx(record.acceptance[k - 1])
+        promised = first["init/acceptance_length/probabilistic"]
+        assert promised == pytest.approx(record.acceptance[k - 1])
         assert first["init/prompts"] == 24
         assert first["spec/drafted_pos_0"] > 0
         assert ("spec/drafted_pos_1" in first) == (k == 2)

@@ -129,7 +129,7 @@ def test_sqlite_gets_params_tags_config_and_every_step(tmp_path, new_uri):
     assert run.info.run_id == recorder.run_id
     assert (run.info.status, run.info.run_name) == ("FINISHED", "run")
     assert run.data.params["model.name"] == "tiny"
-    assert (run.data.tags["drafter.k"], run.data.tags["who"]) == ("5", "me")
+    assert (run.data.tags["override.drafter.k"], run.data.tags["who"]) == ("5", "me")
     assert history(uri, run.info.run_id) == EXPECTED
     assert len(history(uri, run.info.run_id, "time/step_s")) == 7
     assert math.isnan(history(uri, run.info.run_id, "policy/loss")[0][1])

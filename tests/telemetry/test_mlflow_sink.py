@@ -169,12 +169,12 @@ def test_overrides_and_user_tags_become_tags():
     info = RunInfo(
         key="k", previous_key=None, created_s=0.0, config={}, specrl_version="9",
         overrides=["drafter=ngram", "+rollout.engine_args.max_num_seqs=8", "learner.cores=[0,1]"],
-        tags={"team": "rl", "drafter": "mine"}, git_commit="abc",
+        tags={"team": "rl", "override.drafter": "mine"}, git_commit="abc",
     )  # fmt: skip
     tags = run_tags(info)
-    assert tags["drafter"] == "mine"
-    assert tags["rollout.engine_args.max_num_seqs"] == "8"
-    assert tags["learner.cores"] == "[0,1]"
+    assert tags["override.drafter"] == "mine"
+    assert tags["override.rollout.engine_args.max_num_seqs"] == "8"
+    assert tags["override.learner.cores"] == "[0,1]"
     assert tags["overrides"].startswith("drafter=ngram +rollout")
     assert (tags["specrl.version"], tags["git_commit"], tags["team"]) == ("9", "abc", "rl")
 

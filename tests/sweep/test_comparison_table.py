@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from specrl.cli.comparison import arms_in, comparison_table, print_comparison
-from specrl.cli.sweep import Point
+from specrl.sweep.comparison import arms_in, comparison_table, print_comparison
+from specrl.sweep.points import Point
 from specrl.telemetry.jsonl import JsonlSink
 
 STEP = {

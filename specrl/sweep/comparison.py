@@ -2,14 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from specrl.algo.comparison import STAGES, Arm, Speedup, arm_of, speedup_over
-from specrl.cli.sweep import Point
+from specrl.algo.comparison import STAGES, Arm, Speedup, arm_of, figures, speedup_over
 from specrl.errors import UserError
+from specrl.sweep.points import Point
 from specrl.telemetry.jsonl import read_info, read_run
 from specrl.telemetry.mlflow_run import ui_command
 
@@ -19,11 +20,16 @@ DRAFT_GROUPS = ("drafter", "init", "adaptation")
 
 @dataclass(frozen=True)
 class SweepArm:
-    """A run of a sweep; `settings` are the overrides that say nothing of the draft."""
+    """A run of a sweep; `settings` are the overrides that say nothing of the draft.
 
+    `accuracy` is the last pass@1, None where nothing was evaluated.
+    """
+
+    folder: Path
     arm: Arm
     autoregressive: bool
     settings: frozenset[str]
+    accuracy: float | None = None
 
 
 def print_comparison(points: Sequence[Point]) -> None:
@@ -51,9 +57,23 @@ def arms_in(points: Sequence[Point]) -> list[SweepArm]:
         except UserError:
             continue
         settings = frozenset(word for word in point.overrides if not _of_draft(word))
-        arms.append(SweepArm(arm, point.drafter == BASELINE, settings))
+        accuracy = next((s["eval/accuracy"] for s in reversed(steps) if "eval/accuracy" in s), None)
+        arms.append(SweepArm(point.folder, arm, point.drafter == BASELINE, settings, accuracy))
     order = list(dict.fromkeys(arm.settings for arm in arms))
     return sorted(arms, key=lambda arm: (order.index(arm.settings), not arm.autoregressive))
+
+
+def arm_figures(points: Sequence[Point]) -> dict[Path, dict[str, float]]:
+    """What each run folder of a sweep is compared by; see `specrl.algo.comparison.figures`.
+
+    Speedups are over the autoregressive run with the same settings.
+    """
+    arms = arms_in(points)
+    found = {a.folder: figures(a.arm, gain) for a, gain in zip(arms, _gains(arms), strict=True)}
+    for arm in arms:
+        if arm.accuracy is not None:
+            found[arm.folder]["accuracy"] = arm.accuracy
+    return found
 
 
 def _ui_commands(points: Sequence[Point]) -> set[str]:
@@ -102,10 +122,9 @@ def _own_rows(arms: Sequence[Arm]) -> list[tuple[str, list[str]]]:
 
 
 def _matched_rows(arms: Sequence[SweepArm]) -> list[tuple[str, list[str]]]:
-    baselines = {arm.settings: arm.arm for arm in arms if arm.autoregressive}
-    if not baselines:
+    gains = _gains(arms)
+    if not any(arm.autoregressive for arm in arms):
         return []
-    gains = [_gain(baselines.get(arm.settings), arm.arm) for arm in arms]
     return [
         ("generation speedup", [_times(g.generation) if g else "-" for g in gains]),
         ("step speedup", [_times(g.step) if g else "-" for g in gains]),
@@ -114,6 +133,11 @@ def _matched_rows(arms: Sequence[SweepArm]) -> list[tuple[str, list[str]]]:
         ("cost of an engine step", [_number(g.step_cost) if g else "-" for g in gains]),
         ("c(k) = alpha / S", [_number(g.draft_cost) if g else "-" for g in gains]),
     ]
+
+
+def _gains(arms: Sequence[SweepArm]) -> list[Speedup | None]:
+    baselines = {arm.settings: arm.arm for arm in arms if arm.autoregressive}
+    return [_gain(baselines.get(arm.settings), arm.arm) for arm in arms]
 
 
 def _gain(baseline: Arm | None, arm: Arm) -> Speedup | None:

@@ -1,0 +1,1 @@
+"""Tables, figures and checks from runs; reads runs, never runs anything."""

@@ -1,0 +1,1 @@
+"""The figures: each takes frozen records and gives a picture."""

@@ -1,0 +1,96 @@
+"""Which runs are read: folders and MLflow, filtered by experiment and date."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+import pandas as pd
+
+from analysis import folders
+from analysis.mlflow_runs import MlflowRuns
+from analysis.records import Run
+from specrl.errors import UserError
+
+Tell = Callable[[str], None]
+TOLD_EVERY = 20
+
+
+@dataclass(frozen=True)
+class Filter:
+    """`experiments` are names, with * for anything; () takes all. `since_s` is Unix time."""
+
+    experiments: tuple[str, ...] = ()
+    since_s: float = 0.0
+
+    def takes(self, run: Run, tracked_in: str = "") -> bool:
+        names = {run.experiment, tracked_in}
+        wanted = not self.experiments or any(
+            fnmatchcase(name, pattern) for name in names for pattern in self.experiments
+        )
+        return wanted and run.created_s >= self.since_s
+
+
+@dataclass
+class Source:
+    """Runs of folders and of one MLflow, each run once; folders win, since they hold all."""
+
+    roots: Sequence[Path]
+    uri: str | None = None
+    described: list[str] = field(default_factory=list)
+    _mlflow: MlflowRuns | None = None
+
+    def read(self, chosen: Filter, tell: Tell) -> list[Run]:
+        """Raises `UserError` where nothing is left, `RunError` when MLflow fails."""
+        found = [*self._from_folders(chosen, tell), *self._from_mlflow(chosen, tell)]
+        once: dict[str, Run] = {}
+        for run in found:
+            once.setdefault(run.key, run)
+        if not once:
+            names = f" --experiment {' '.join(chosen.experiments)}" if chosen.experiments else ""
+            places = ", ".join([*map(str, self.roots), *([self.uri] if self.uri else [])])
+            raise UserError(
+                f"no run in {places} fits{names or ' --since'}; widen the filters, or use "
+                "--paper-only"
+            )
+        return list(once.values())
+
+    def views(self, run: Run) -> pd.DataFrame:
+        """Every `spec/*` metric of the run's steps."""
+        if self._mlflow is not None and run.source.startswith(f"{self._mlflow.uri}#"):
+            return self._mlflow.views(run)
+        return folders.read_views(Path(run.source))
+
+    def _from_folders(self, chosen: Filter, tell: Tell) -> list[Run]:
+        paths = folders.find_folders(self.roots)
+        runs = []
+        for number, path in enumerate(paths, start=1):
+            runs.append(folders.read_folder(path))
+            if number % TOLD_EVERY == 0:
+                tell(f"{number} of {len(paths)} run folders")
+        if paths:
+            self.described.append(f"{len(paths)} folders in {', '.join(map(str, self.roots))}")
+        return [run for run in runs if chosen.takes(run)]
+
+    def _from_mlflow(self, chosen: Filter, tell: Tell) -> list[Run]:
+        if self.uri is None:
+            return []
+        tell(f"MLflow at {self.uri}")
+        self._mlflow = MlflowRuns(self.uri)
+        tracked = self._mlflow.read(chosen.since_s)
+        self.described.append(f"{len(tracked)} runs in MLflow at {self.uri}")
+        return [run for name, run in tracked if chosen.takes(run, name)]
+
+
+def since(text: str) -> float:
+    """Unix time of `2026-11-30` or `2026-11-30T12:00`, local time unless it says otherwise.
+
+    Raises `UserError` for anything else.
+    """
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except ValueError:
+        raise UserError(
+            f"--since {text} is no date; write 2026-11-30 or 2026-11-30T12:00"
+        ) from None

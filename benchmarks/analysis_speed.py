@@ -1,0 +1,163 @@
+"""Seconds that `python -m analysis` takes for 200 runs of 500 steps, from folders and from MLflow.
+
+    python benchmarks/analysis_speed.py [--runs 200] [--steps 500]
+
+Runs are two regimes x ten arms x seeds; a drafted step has as many metrics as a real one (264).
+The MLflow file holds the figures that tables need and one run's acceptance views per arm.
+"""
+
+import argparse
+import json
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from specrl.telemetry.replay import replay
+
+ARMS = (
+    ("none", None, None, None),
+    ("ngram", 3, None, None),
+    *(("eagle3", 3, init, how) for init in ("ultrachat", "dapo") for how in ("offline", "online")),
+    ("eagle3", 5, "dapo", "offline"),
+    ("eagle3", 7, "dapo", "offline"),
+    ("eagle3", 1, "dapo", "offline"),
+    ("mtp", 3, None, None),
+)
+DISTINCT = 40
+REGIMES = ("rl_think_cpu", "rl_zero_cpu")
+BUCKETS = {"lag": 1, "length": 7, "decile": 10, "entropy": 6, "token_entropy": 7}
+SECONDS = {"data": 0.1, "prepare": 0.5, "generation": 9.0, "logprob": 2.0, "training": 5.0}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--runs", type=int, default=200)
+    parser.add_argument("--steps", type=int, default=500)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as place:
+        root = Path(place)
+        write_runs(root / "runs", options.runs, options.steps)
+        figures = {"folders_s": seconds_of(root, ["--runs", str(root / "runs")])}
+        uri = fill_mlflow(root)
+        figures["mlflow_s"] = seconds_of(root, ["--mlflow", uri])
+    sys.stdout.write(json.dumps({"runs": options.runs, "steps": options.steps, **figures}) + "\n")
+
+
+def write_runs(root: Path, runs: int, steps: int) -> None:
+    """Run folders with noise around one truth; an arm's steps repeat after `DISTINCT`."""
+    rng = np.random.default_rng(0)
+    texts = {
+        arm: [json.dumps(metrics_of(arm, step, rng)) for step in range(DISTINCT)] for arm in ARMS
+    }
+    for number in range(runs):
+        regime = REGIMES[number % len(REGIMES)]
+        arm = ARMS[number // len(REGIMES) % len(ARMS)]
+        seed = number // (len(REGIMES) * len(ARMS))
+        folder = root / f"{regime}-{'-'.join(map(str, arm))}-{seed}"
+        folder.mkdir(parents=True)
+        info: dict[str, Any] = {
+            "key": f"{number:032x}", "previous_key": None, "created_s": 1000.0 + number,
+            "config": config_of(regime, arm, seed, steps), "overrides": [], "tags": {},
+            "specrl_version": "0", "git_commit": "benchmark", "status": "finished",
+            "finished_s": 2000.0 + number, "machine": "benchmark",
+        }  # fmt: skip
+        (folder / "run.json").write_text(json.dumps(info))
+        with (folder / "metrics.jsonl").open("w") as file:
+            for step in range(steps):
+                text = texts[arm][(step + seed) % DISTINCT]
+                file.write(f'{{"step": {step}, "time": {1000.0 + step}, "metrics": {text}}}\n')
+
+
+def config_of(regime: str, arm: tuple[Any, ...], seed: int, steps: int) -> dict[str, Any]:
+    """The part of a config that the analysis looks at."""
+    drafter, k, init, how = arm
+    return {
+        "name": regime, "seed": seed, "steps": steps, "model": {"name": "m"},
+        "task": {"name": "arithmetic", "seed": seed}, "rollout": {"max_tokens": 64, "seed": seed},
+        "drafter": {"name": drafter, **({"k": k} if k else {})},
+        "init": {"name": init or "none"}, "adaptation": {"name": how or "offline"},
+        "execution": {"max_lag": 0},
+    }  # fmt: skip
+
+
+def metrics_of(arm: tuple[Any, ...], step: int, rng: np.random.Generator) -> dict[str, float]:
+    """One step's metrics, with all acceptance views where the arm drafts."""
+    drafter, k, *_ = arm
+    faster = 1.0 if drafter == "none" else 1.5
+    times = {f"time/{s}_s": v * rng.lognormal(0, 0.05) for s, v in SECONDS.items()}
+    times["time/generation_s"] /= faster
+    metrics = {
+        **times, "time/step_s": sum(times.values()) + 0.01, "rollout/tokens": 2000.0 + step,
+        "reward/mean": 0.4 + rng.normal(0, 0.05),
+        **{f"policy/metric_{i}": rng.normal() for i in range(15)},
+    }  # fmt: skip
+    if step % 20 == 0:
+        metrics |= {"eval/accuracy": 0.5, "eval/num_prompts": 80.0, "eval/samples": 4.0}
+    if drafter == "none":
+        return metrics
+    alpha = 2.5 + rng.normal(0, 0.05)
+    metrics |= {"spec/tokens_per_step": alpha, "spec/num_decode_steps": 800.0}
+    for prefix in ("spec", *views()):
+        metrics[f"{prefix}/num_drafts"] = 700.0
+        metrics[f"{prefix}/acceptance_length"] = alpha
+        for position in range(min(k, 3)):
+            metrics[f"{prefix}/acceptance_rate_pos_{position}"] = 0.5
+            metrics[f"{prefix}/drafted_pos_{position}"] = 700.0
+    return metrics
+
+
+def views() -> list[str]:
+    return [f"spec/by_{view}/{number:04d}" for view, n in BUCKETS.items() for number in range(n)]
+
+
+def fill_mlflow(root: Path) -> str:
+    """One run of every arm is replayed into MLflow, and its other seeds are copies of it."""
+    file = root / "mlflow.db"
+    uri = f"sqlite:///{file}"
+    folders = sorted((root / "runs").iterdir())
+    originals = {folder.name.rpartition("-")[0]: folder for folder in folders[::-1]}
+    ids = {name: replay(folder, uri, "specrl").run_id for name, folder in originals.items()}
+    copies = [folder for folder in folders if folder not in originals.values()]
+    with sqlite3.connect(file) as database:
+        for number, folder in enumerate(copies):
+            name, _, seed = folder.name.rpartition("-")
+            copy_run(database, ids[name], f"{number:032x}", seed)
+    return uri
+
+
+def copy_run(database: sqlite3.Connection, original: str, copy: str, seed: str) -> None:
+    """A run's rows under another id, its views left out, with another seed and run key."""
+    for table in ("runs", "params", "tags", "metrics", "latest_metrics"):
+        columns = [row[1] for row in database.execute(f"pragma table_info({table})")]
+        chosen = ", ".join("?" if column == "run_uuid" else column for column in columns)
+        kept = " and key not like 'spec/by_%'" if "metrics" in table else ""
+        database.execute(
+            f"insert into {table} ({', '.join(columns)}) select {chosen} from {table} "
+            f"where run_uuid = ?{kept}",
+            (copy, original),
+        )
+    seeds = "'seed', 'task.seed', 'rollout.seed'"
+    database.execute(
+        f"update params set value = ? where run_uuid = ? and key in ({seeds})", (seed, copy)
+    )
+    database.execute(
+        "update tags set value = ? where run_uuid = ? and key = 'specrl.run_key'", (copy, copy)
+    )
+
+
+def seconds_of(root: Path, words: list[str]) -> float:
+    """Wall time of the whole command, its start and the pictures included."""
+    command = [sys.executable, "-m", "analysis", *words, "--out", str(root / "report")]
+    began = time.monotonic()
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    return round(time.monotonic() - began, 1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,60 @@
+"""The config.json of a model, without making or downloading anything."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from specrl.config.model import ModelConfig
+from specrl.hub import looks_local
+from specrl.models.tiny import DEFAULTS
+from specrl.models.wheel import find_gguf
+
+ARCHITECTURES = {"llama": "LlamaForCausalLM", "qwen3": "Qwen3ForCausalLM"}
+
+
+def peek(config: ModelConfig) -> Mapping[str, Any] | None:
+    """What decides the model's layout, under config.json's names.
+
+    None for a hub model whose config.json is not in the local hub cache. Raises `UserError` for a
+    wheel that is not installed.
+    """
+    match config.source:
+        case "tiny":
+            values = {**DEFAULTS, **(config.tiny or {})}
+            return {"architectures": [ARCHITECTURES[str(values["model_type"])]], **values}
+        case "wheel":
+            return _gguf_config(find_gguf(config.path))
+        case _:
+            path = _hub_config(config)
+            return None if path is None else dict(json.loads(path.read_text()))
+
+
+def _hub_config(config: ModelConfig) -> Path | None:
+    if looks_local(config.path):
+        path = Path(config.path).expanduser() / "config.json"
+        return path if path.is_file() else None
+    from huggingface_hub import try_to_load_from_cache
+
+    found = try_to_load_from_cache(config.path, "config.json", revision=config.revision)
+    return Path(found) if isinstance(found, str) else None
+
+
+def _gguf_config(gguf: Path) -> Mapping[str, Any]:
+    from gguf import GGUFReader
+
+    reader = GGUFReader(str(gguf))
+
+    def value(name: str) -> Any:
+        return reader.fields[name].contents()
+
+    kind = value("general.architecture")
+    return {
+        "architectures": [ARCHITECTURES[kind]],
+        "num_hidden_layers": value(f"{kind}.block_count"),
+        "hidden_size": value(f"{kind}.embedding_length"),
+        "intermediate_size": value(f"{kind}.feed_forward_length"),
+        "num_attention_heads": value(f"{kind}.attention.head_count"),
+        "num_key_value_heads": value(f"{kind}.attention.head_count_kv"),
+        "vocab_size": len(value("tokenizer.ggml.tokens")),
+    }

@@ -1,0 +1,209 @@
+"""What a command would do, in words; nothing is started and nothing is written."""
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from string import ascii_uppercase
+
+from specrl.build_draft import NOT_IN_KEY
+from specrl.build_processes import build_sampling
+from specrl.config.cluster import SlurmConfig
+from specrl.config.node_layout import node_layout
+from specrl.config.train import TrainConfig
+from specrl.errors import UserError
+from specrl.learner.layout import check_shape, shape_of
+from specrl.models.peek import peek
+from specrl.sweep.claim import is_done
+from specrl.sweep.point import PointTask
+from specrl.sweep.points import counted, distinct, point_of
+from specrl.sweep.status import is_alive, read_status
+from specrl.sweep.table import labels
+
+GPUS_OF_DRIVER = Path("/proc/driver/nvidia/gpus")
+
+
+def dry_run(tasks: Sequence[PointTask], where: str, slurm: bool) -> list[str]:
+    """Lines for people: what becomes of each point, what they share, how they are laid out.
+
+    `where` says what runs them. Raises `UserError` that begins with the overrides of the first
+    point whose layout is impossible: tensor parallelism that does not divide the model's heads,
+    more GPUs than there are.
+    """
+    runs = distinct(tasks)
+    for task in runs:
+        _check(task)
+    drafts = _drafts(runs)
+    names = labels([point_of(task) for task in runs])
+    states = [_becomes(task) for task in runs]
+    done = sum(state == DONE for state in states)
+    left = len(runs) - done
+    lines = [f"dry run: {counted(len(runs))}, {done} done already, {left} to run {where}"]
+    if len(tasks) > len(runs):
+        lines.append(f"{len(tasks) - len(runs)} more are the same run as one of these")
+    for name, state, task in zip(names, states, runs, strict=True):
+        draft = drafts.get(task.folder)
+        shared = f", draft {draft}" if draft else ""
+        lines += [f"  {name}", f"      {state}{shared}; {task.folder}"]
+    lines += _told(runs, drafts, names)
+    for like, example in _layouts(runs, names).items():
+        lines += ["", f"layout of {example[0]}", *(f"  {line}" for line in like)]
+        lines += [f"  {line}" for line in _slurm(example[1], slurm)]
+    return lines
+
+
+DONE = "done already, skipped"
+
+
+def _becomes(task: PointTask) -> str:
+    """What a launch would do with the point now."""
+    status = read_status(task.folder)
+    if status is not None and is_done(task, status, since_s=float("inf")):
+        return DONE
+    if status is not None and is_alive(task.folder, status):
+        return f"waits for {status.process}, which has it ({status.state})"
+    saved = sorted((task.folder / "checkpoints").glob("step-*"))
+    if task.config.rerun:
+        return "starts again from step 0 (rerun=true)"
+    if saved:
+        return f"goes on from step {int(saved[-1].name.removeprefix('step-'))}"
+    return "starts"
+
+
+def _check(task: PointTask) -> None:
+    try:
+        node_layout(task.config)
+        _check_model(task.config)
+        _check_gpus(task.config)
+    except UserError as error:
+        raise UserError(f"{' '.join(task.overrides)}: {error}") from None
+
+
+def _check_model(config: TrainConfig) -> None:
+    described = peek(config.model)
+    if described is None:
+        return
+    shape = shape_of(described, f"model={config.model.name}")
+    check_shape(shape, config.learner)
+    ways = int(config.rollout.engine_args.get("tensor_parallel_size", 1))
+    if shape.heads % ways:
+        raise UserError(
+            f"rollout.engine_args.tensor_parallel_size={ways} does not divide the model's "
+            f"{shape.heads} attention heads; use a divisor of {shape.heads}, or rollout.replicas"
+        )
+
+
+def _check_gpus(config: TrainConfig) -> None:
+    """Of this machine; those of an allocation are `node_layout`'s to check."""
+    needed = _gpus(config)
+    if isinstance(config.cluster, SlurmConfig) or needed <= _gpus_here():
+        return
+    raise UserError(
+        f"engines and learner need {needed} GPUs and this machine has {_gpus_here()}; lower "
+        "rollout.replicas, learner.tensor_parallel or learner.data_parallel"
+    )
+
+
+def _gpus(config: TrainConfig) -> int:
+    ranks = config.learner.tensor_parallel * config.learner.data_parallel
+    cluster = config.cluster
+    return config.rollout.replicas * cluster.gpus_per_engine + ranks * cluster.gpus_per_learner_rank
+
+
+def _gpus_here() -> int:
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        return len([name for name in visible.split(",") if name.strip()])
+    return len(list(GPUS_OF_DRIVER.iterdir())) if GPUS_OF_DRIVER.is_dir() else 0
+
+
+def _drafts(runs: Sequence[PointTask]) -> dict[Path, str]:
+    """A letter for each draft init, by run folder of the points that start from it."""
+    keys = {task.folder: _init_key(task.config) for task in runs if task.config.drafter.learned}
+    letters = {key: _letter(number) for number, key in enumerate(dict.fromkeys(keys.values()))}
+    return {folder: letters[key] for folder, key in keys.items()}
+
+
+def _letter(number: int) -> str:
+    return ascii_uppercase[number % 26] + (str(number // 26) if number >= 26 else "")
+
+
+def _init_key(config: TrainConfig) -> str:
+    """Equal for two points only if their first draft weights are the same artifact."""
+    drafter = {k: v for k, v in asdict(config.drafter).items() if k not in NOT_IN_KEY}
+    parts = {
+        "model": asdict(config.model),
+        "precision": [config.rollout.dtype, config.learner.precision],
+        "init": asdict(config.init),
+        "drafter": drafter,
+        "sampling": asdict(replace(build_sampling(config.rollout), seed=None)),
+        "engine_args": config.rollout.engine_args,
+        "batches": [config.learner.tokens_per_microbatch, config.learner.data_parallel],
+        "task": asdict(config.task),
+    }
+    return json.dumps(parts, sort_keys=True)
+
+
+def _told(runs: Sequence[PointTask], drafts: dict[Path, str], names: Sequence[str]) -> list[str]:
+    numbers = {task.folder: name.partition(".")[0] for task, name in zip(runs, names, strict=True)}
+    lines = []
+    for letter in dict.fromkeys(drafts.values()):
+        users = [folder for folder, own in drafts.items() if own == letter]
+        config = next(task.config for task in runs if task.folder == users[0])
+        points = [numbers[folder] for folder in users]
+        lines.append(
+            f"draft {letter}: init={config.init.name}, {config.init.num_prompts} prompts, built "
+            f"once for {_numbered(points)}, or found in {config.model.cache_dir}/drafts"
+        )
+    return lines
+
+
+def _layouts(
+    runs: Sequence[PointTask], names: Sequence[str]
+) -> dict[tuple[str, ...], tuple[str, PointTask]]:
+    """Each layout with the points that have it, and one of them."""
+    found: dict[tuple[str, ...], list[tuple[str, PointTask]]] = {}
+    for task, name in zip(runs, names, strict=True):
+        found.setdefault(_layout(task.config), []).append((name.partition(".")[0], task))
+    return {
+        lines: (_numbered([number for number, _ in users]), users[0][1])
+        for lines, users in found.items()
+    }
+
+
+def _layout(config: TrainConfig) -> tuple[str, ...]:
+    learner, cluster = config.learner, config.cluster
+    ways = config.rollout.engine_args.get("tensor_parallel_size", 1)
+    described = peek(config.model)
+    if described is None:
+        model = f"{config.model.path} is not here yet: its heads are checked when the run starts"
+    else:
+        shape = shape_of(described, config.model.name)
+        model = f"{shape.layers} layers, {shape.heads} heads, {shape.kv_heads} key/value heads"
+    return (
+        f"model={config.model.name}: {model}",
+        f"engine: {config.rollout.replicas} replicas x {ways} TP, "
+        f"{_device(cluster.gpus_per_engine)} each",
+        f"learner: {learner.tensor_parallel} TP x {learner.data_parallel} DP, "
+        f"{_device(cluster.gpus_per_learner_rank)} a rank",
+        f"cluster={cluster.name}: {_gpus(config)} GPUs used",
+        *(() if isinstance(cluster, SlurmConfig) else node_layout(config).lines()),
+    )
+
+
+def _numbered(numbers: Sequence[str]) -> str:
+    return f"point{'s' if len(numbers) > 1 else ''} {', '.join(numbers)}"
+
+
+def _device(gpus: int) -> str:
+    return f"{gpus} GPUs" if gpus else f"CPU ({len(os.sched_getaffinity(0))} cores here)"
+
+
+def _slurm(task: PointTask, slurm: bool) -> list[str]:
+    """What Slurm would be given for a point."""
+    if not slurm:
+        return []
+    from specrl.sweep.slurm import preview
+
+    return preview(task)

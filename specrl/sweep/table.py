@@ -1,0 +1,156 @@
+"""Every point of a sweep in one table: how it ended and what it measured; and where it is."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.markup import escape
+from rich.table import Table
+
+from specrl.errors import UserError
+from specrl.sweep.comparison import arm_figures
+from specrl.sweep.points import Point, counted
+from specrl.sweep.status import Status, read_status, settled
+from specrl.telemetry.jsonl import STEP_MARK, read_run
+
+RUN_LOG = "run.log"
+COLOURS = {
+    "finished": "green",
+    "failed": "red",
+    "interrupted": "yellow",
+    "running": "cyan",
+    "queued": "dim",
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """A point as the table shows it; None where nothing was measured.
+
+    `step_s` is the mean step after the first, `generation_speedup` per token over the arm without a
+    draft that has the same settings, `acceptance_length` is alpha, `reward` and `accuracy` are the
+    last ones.
+    """
+
+    point: Point
+    status: Status
+    steps: int
+    step_s: float | None = None
+    generation_speedup: float | None = None
+    acceptance_length: float | None = None
+    reward: float | None = None
+    accuracy: float | None = None
+
+    @property
+    def log(self) -> Path:
+        """What to read when it failed."""
+        return Path(self.status.log) if self.status.log else self.point.folder / RUN_LOG
+
+    def as_json(self) -> dict[str, Any]:
+        """For `specrl-status --json`."""
+        status = self.status
+        return {
+            "overrides": list(self.point.overrides),
+            "folder": str(self.point.folder),
+            "state": status.state,
+            "reason": status.reason,
+            "attempt": status.attempt,
+            "seconds": round(status.seconds, 1),
+            "job": status.job,
+            "process": str(status.process) if status.process else None,
+            "log": str(self.log),
+            "steps": self.steps,
+            "step_s": self.step_s,
+            "generation_speedup": self.generation_speedup,
+            "acceptance_length": self.acceptance_length,
+            "reward": self.reward,
+            "accuracy": self.accuracy,
+        }
+
+
+def rows_of(points: Sequence[Point]) -> list[Row]:
+    """One row for each run folder, in order; a point that was never queued counts as queued."""
+    distinct = list({point.folder: point for point in reversed(points)}.values())[::-1]
+    figures = arm_figures(distinct)
+    return [_row(point, figures.get(point.folder, {})) for point in distinct]
+
+
+def lines_of(rows: Sequence[Row]) -> list[str]:
+    """A line for each point: where it is, and why it did not finish."""
+    return [_line(row, label) for row, label in zip(rows, labels_of(rows), strict=True)]
+
+
+def _line(row: Row, label: str) -> str:
+    status = row.status
+    if status.state in ("failed", "interrupted"):
+        return f"{label}: {status.state}: {status.reason}; log {row.log}"
+    return f"{label}: {status.state}; {row.point.folder}"
+
+
+def labels_of(rows: Sequence[Row]) -> list[str]:
+    """As `labels`."""
+    return labels([row.point for row in rows])
+
+
+def labels(points: Sequence[Point]) -> list[str]:
+    """What tells each point from the others, with its number."""
+    shared = set.intersection(*(set(point.overrides) for point in points)) if points else set()
+    if len(points) == 1:
+        shared = set()
+    return [
+        " ".join([f"{number}.", *(word for word in point.overrides if word not in shared)])
+        for number, point in enumerate(points, 1)
+    ]
+
+
+def table_of(rows: Sequence[Row]) -> Table:
+    """The table; overrides that every point has are left out."""
+    table = Table(title=_title(rows), title_justify="left")
+    table.add_column("point")
+    table.add_column("state")
+    for heading in ("seconds", "steps", "step (s)", "speedup", "alpha", "reward", "accuracy"):
+        table.add_column(heading, justify="right")
+    for name, row in zip(labels_of(rows), rows, strict=True):
+        colour = COLOURS[row.status.state]
+        table.add_row(
+            escape(name),
+            f"[{colour}]{row.status.state}[/]",
+            f"{row.status.seconds:.1f}" if row.status.seconds else "-",
+            str(row.steps),
+            _number(row.step_s),
+            "-" if row.generation_speedup is None else f"{row.generation_speedup:.2f}x",
+            _number(row.acceptance_length),
+            _number(row.reward, 3),
+            _number(row.accuracy, 3),
+        )
+    return table
+
+
+def _title(rows: Sequence[Row]) -> str:
+    states = [row.status.state for row in rows]
+    counts = [f"{states.count(state)} {state}" for state in COLOURS if state in states]
+    return f"{counted(len(rows))}: {', '.join(counts)}"
+
+
+def _row(point: Point, figures: Mapping[str, float]) -> Row:
+    status = settled(point.folder, read_status(point.folder) or Status("queued"))
+    try:
+        metrics = [record.metrics for record in read_run(point.folder).records]
+    except UserError:  # it has not begun
+        metrics = []
+    rewards = [step["reward/mean"] for step in metrics if "reward/mean" in step]
+    return Row(
+        point,
+        status,
+        steps=sum(STEP_MARK in step for step in metrics),
+        step_s=figures.get("step_s"),
+        generation_speedup=figures.get("speedup_generation"),
+        acceptance_length=figures.get("acceptance_length"),
+        reward=rewards[-1] if rewards else None,
+        accuracy=figures.get("accuracy"),
+    )
+
+
+def _number(value: float | None, digits: int = 2) -> str:
+    return "-" if value is None else f"{value:.{digits}f}"

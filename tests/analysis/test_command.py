@@ -1,0 +1,128 @@
+"""`python -m analysis`: files for whoever has runs, one line for whoever mistypes."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from synthetic import AR, EAGLE, Truth, run_of, untold, write_folder
+
+from analysis.__main__ import main
+from analysis.mlflow_runs import MlflowRuns
+from analysis.sources import Filter, Source, since
+from specrl.errors import UserError
+from specrl.telemetry.replay import replay
+
+SPEC = Truth(alpha=2.6, cost=1.7)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--runs", "nowhere"], "--runs nowhere: no such folder"),
+        (["--since", "yesterday", "--paper-only"], "--since yesterday is no date"),
+        (["--paper-only", "--runs", "."], "--paper-only reads no runs, and --runs names some"),
+        (["--warmup", "-1", "--paper-only"], "--warmup -1 is below 0"),
+        (["--mlflow", "file.db"], "--mlflow=file.db is no address that MLflow can use"),
+        (["--mlflow", "sqlite:///gone.db"], "--mlflow sqlite:///gone.db: no such file"),
+        (["--paper-only", "--out", "a_file"], "--out a_file is a file; name a folder"),
+        ([], "no --runs or --mlflow, and no folder outputs"),
+    ],
+)
+def test_a_mistake_is_one_line_and_code_2(
+    words: list[str],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a_file").touch()
+    assert main(words) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1
+    assert lines[0].startswith(f"analysis: {message}")
+
+
+def test_filters_that_leave_no_run_say_so(tmp_path: Path) -> None:
+    write_folder(tmp_path / "run", run_of(AR))
+    source = Source([tmp_path])
+    with pytest.raises(UserError, match="--experiment demo"):
+        source.read(Filter(("demo",)), untold)
+    with pytest.raises(UserError, match="--since"):
+        source.read(Filter(since_s=1e12), untold)
+
+
+def test_experiments_are_chosen_by_name_or_pattern() -> None:
+    run = run_of(AR)
+    assert Filter().takes(run)
+    assert Filter(("rl_*",)).takes(run)
+    assert Filter(("specrl",)).takes(run, "specrl")
+    assert not Filter(("rl_think*",)).takes(run)
+    assert Filter(since_s=since("1970-01-01")).takes(run)
+
+
+def test_help_names_every_flag_and_the_defaults(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    text = capsys.readouterr().out
+    flags = ("--runs", "--mlflow", "--experiment", "--since", "--out", "--paper-only", "--warmup")
+    for word in (*flags, "outputs"):
+        assert word in text
+
+
+def test_the_package_loads_no_engine_and_no_tracker(tmp_path: Path) -> None:
+    code = (
+        "import sys, analysis.compose, analysis.sources, analysis.writers;"
+        "print(*{name.split('.')[0] for name in sys.modules})"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path
+    )
+    assert not {"torch", "vllm", "ray", "megatron", "mlflow", "hydra"} & set(done.stdout.split())
+
+
+def test_two_runs_become_files_and_a_violation_an_exit_code(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_folder(tmp_path / "runs" / "ar", run_of(AR))
+    write_folder(tmp_path / "runs" / "spec", run_of(EAGLE, Truth(alpha=1.2, cost=0.5)))
+    write_folder(tmp_path / "runs" / "broken", run_of(EAGLE, SPEC, seed=1), "failed: no memory")
+    out = tmp_path / "out"
+    code = main(["--runs", str(tmp_path / "runs"), "--out", str(out)])
+    told = capsys.readouterr()
+    assert code == 1
+    assert "is above the Amdahl bound" in told.err
+    assert "left out: broken: failed: no memory" in told.err
+    assert str(out / "report.html") in told.out
+    names = {path.relative_to(out).as_posix() for path in out.rglob("*") if path.is_file()}
+    assert {"report.html", "tables.md", "numbers.csv", "tables/table1.tex"} <= names
+    assert any(re.fullmatch(r"figures/.+\.pdf", name) for name in names)
+
+
+@pytest.mark.slow
+def test_mlflow_gives_the_run_that_its_folder_gives(tmp_path: Path) -> None:
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    runs = {"ar": run_of(AR), "spec": run_of(EAGLE, SPEC)}
+    folders = [write_folder(tmp_path / "runs" / name, run) for name, run in runs.items()]
+    write_folder(tmp_path / "runs" / "failed", run_of(EAGLE, SPEC, seed=1), "failed: no memory")
+    for folder in [*folders, tmp_path / "runs" / "failed"]:
+        replay(folder, uri, "tests")
+    tracked = {run.name: (name, run) for name, run in MlflowRuns(uri).read()}
+    local = {run.name: run for run in Source([tmp_path / "runs"]).read(Filter(), untold)}
+    assert tracked.keys() == local.keys() == {"ar", "spec", "failed"}
+    for name, run in local.items():
+        experiment, found = tracked[name]
+        assert experiment == "tests"
+        assert found.steps.equals(run.steps)
+        assert found.evaluations.equals(run.evaluations)
+        same = ("name", "key", "config", "status", "git_commit", "machine", "overrides")
+        assert all(getattr(found, field) == getattr(run, field) for field in same)
+    both = Source([tmp_path / "runs"], uri)
+    assert len(both.read(Filter(), untold)) == 3
+    only = Source([], uri)
+    spec = next(run for run in only.read(Filter(("tests",)), untold) if run.name == "spec")
+    views = only.views(spec)
+    assert views["spec/acceptance_length"].tolist() == spec.steps[
+        "spec/acceptance_length"].tolist()  # fmt: skip
