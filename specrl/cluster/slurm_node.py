@@ -105,14 +105,21 @@ def follow(task: SlurmTask, config: SlurmConfig) -> None:
             return
         raise RunError(f"{task.node(0)} cannot be reached at {allocation.door}: {error}") from error
     node: RayProcess | None = None
+    end = time.monotonic() + config.join_deadline_s
     try:
         while (done := key.wait(LOOK_S)) is None:
             if node is None and listens(allocation.ray):
                 node = _started(task, config, allocation, [f"--address={allocation.ray}"])
-            if node is not None and (code := node.exit_code()) is not None:
+            code = None if node is None else node.exit_code()
+            if node is None or code is None:
+                continue
+            if code < 0 or time.monotonic() > end:
                 raise RunError(
                     f"Ray on {task.node(task.rank)} ended with code {code}; its log is {node.log}"
                 )
+            # The head answers at its port before it lets anybody join.
+            node.close()
+            node = None
     finally:
         if node is not None:
             node.close()

@@ -33,6 +33,7 @@ ENDED = (
     *("PREEMPTED", "REVOKED", "TIMEOUT"),
 )
 COMPLAINTS = ("srun: error: ", "slurmstepd: error: ")
+SUBMITIT_STARTS = "Starting with JobEnvironment("
 LOG_TAIL_BYTES = 1 << 16
 
 
@@ -94,9 +95,8 @@ class SlurmJob:
             return None
         if entry.state == "COMPLETED":
             return JobEnd()
-        complaint = last_complaint(self.log)
         why = f" ({entry.reason})" if entry.reason not in {"", "None"} else ""
-        said = f": {complaint}" if complaint else ""
+        said = f": {words}" if (words := complaint(self.log)) else ""
         return JobEnd(f"Slurm job {self.id} ended as {entry.state}{why}{said}")
 
     def stop(self) -> None:
@@ -277,12 +277,12 @@ def _ask(*command: str) -> str | None:
     return None
 
 
-def last_complaint(log: Path) -> str:
-    """Slurm's own last word in the log of a job; "" without one."""
+def complaint(log: Path) -> str:
+    """What Slurm said first in the last attempt of a job, by its log; "" where it said nothing."""
     with suppress(OSError), log.open("rb") as file:
         file.seek(max(0, log.stat().st_size - LOG_TAIL_BYTES))
-        lines = file.read().decode(errors="replace").splitlines()
-        return next((line for line in reversed(lines) if line.startswith(COMPLAINTS)), "")
+        attempt = file.read().decode(errors="replace").rpartition(SUBMITIT_STARTS)[2]
+        return next((line for line in attempt.splitlines() if line.startswith(COMPLAINTS)), "")
     return ""
 
 
