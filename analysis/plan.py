@@ -46,17 +46,31 @@ def title_of(experiment: str) -> str:
 
 
 def missing(experiment: str, key: ArmKey, runs: Sequence[Run] = ()) -> Missing:
-    """How to make the arm; what all `runs` were given, and says nothing of it, is kept."""
+    """How to make the arm.
+
+    What all `runs` were given, and says nothing of it, is kept; so are settings of the draft that
+    all runs with its drafter were given.
+    """
     words = [f"experiment={experiment}"]
-    shared = set.intersection(*(set(run.overrides) for run in runs)) if runs else set()
-    if runs:
-        words += [w for w in runs[0].overrides if w in shared and _kept(w)]
+    words += [word for word in _shared(runs) if _kept(word)]
+    alike = [run for run in runs if run.drafter == key.drafter]
+    words += [word for word in _shared(alike) if _sets_draft(word)]
     words.append(f"drafter={key.drafter}")
     words += [f"drafter.k={key.k}"] if key.k else []
     words += [f"init={key.init}"] if key.init else []
     words += [f"adaptation={key.adaptation}"] if key.adaptation == "online" else []
     words += [f"execution=async execution.max_lag={key.max_lag}"] if key.max_lag else []
     return Missing(key, " ".join(["specrl", *(_quoted(word) for word in words)]))
+
+
+def _shared(runs: Sequence[Run]) -> list[str]:
+    """Overrides of all the runs, in the order of the first."""
+    return [w for w in runs[0].overrides if all(w in r.overrides for r in runs)] if runs else []
+
+
+def _sets_draft(word: str) -> bool:
+    name = word.lstrip("+~").partition("=")[0]
+    return name.startswith(("drafter.", "init.", "adaptation.")) and name != "drafter.k"
 
 
 def _kept(word: str) -> bool:

@@ -157,7 +157,8 @@ def block_length(series_N: Floats) -> int:
     longest = max(1, len(series_N) // FEWEST_BLOCKS)
     if len(series_N) < FEWEST_STEPS or np.ptp(series_N) == 0:
         return 1
-    found = LONGER * float(optimal_block_length(series_N)["circular"].iloc[0])
+    with np.errstate(divide="ignore", invalid="ignore"):  # short series: "not finite" says so
+        found = LONGER * float(optimal_block_length(series_N)["circular"].iloc[0])
     rounded = 2 ** int(np.ceil(np.log2(max(1.0, found)))) if np.isfinite(found) else longest
     return int(np.clip(rounded, 1, longest))
 

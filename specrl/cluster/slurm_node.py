@@ -5,7 +5,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from types import FrameType
 
 from specrl.cluster.ray_actors import ray_environment
@@ -104,27 +104,31 @@ def follow(task: SlurmTask, config: SlurmConfig) -> None:
         if is_closed(task.folder):
             return
         raise RunError(f"{task.node(0)} cannot be reached at {allocation.door}: {error}") from error
-    node: RayProcess | None = None
-    end = time.monotonic() + config.join_deadline_s
-    try:
-        while (done := key.wait(LOOK_S)) is None:
-            if node is None and listens(allocation.ray):
-                node = _started(task, config, allocation, [f"--address={allocation.ray}"])
-            code = None if node is None else node.exit_code()
-            if node is None or code is None:
-                continue
-            if code < 0 or time.monotonic() > end:
-                raise RunError(
-                    f"Ray on {task.node(task.rank)} ended with code {code}; its log is {node.log}"
-                )
-            # The head answers at its port before it lets anybody join.
-            node.close()
-            node = None
-    finally:
-        if node is not None:
-            node.close()
+    with ExitStack() as stack:
+        done = _join(task, config, allocation, key, stack)
     if not done:
         raise RunError(f"{task.node(0)} is gone")
+
+
+def _join(
+    task: SlurmTask, config: SlurmConfig, allocation: Allocation, key: DoorKey, stack: ExitStack
+) -> bool:
+    """Whether the first task was done, when it ended; `stack` ends Ray here."""
+    node: RayProcess | None = None
+    end = time.monotonic() + config.join_deadline_s
+    while (done := key.wait(LOOK_S)) is None:
+        if node is None and listens(allocation.ray):
+            node = _started(task, config, allocation, [f"--address={allocation.ray}"])
+            stack.callback(node.close)
+        code = None if node is None else node.exit_code()
+        if node is None or code is None:
+            continue
+        if code < 0 or time.monotonic() > end:
+            raise RunError(
+                f"Ray on {task.node(task.rank)} ended with code {code}; its log is {node.log}"
+            )
+        node = None  # to be tried again: the head answers before it lets anybody join
+    return done
 
 
 def _died(task: SlurmTask, rank: int) -> str:

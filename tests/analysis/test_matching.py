@@ -167,6 +167,20 @@ def test_missing_arms_are_shown_with_the_command_that_makes_them() -> None:
     assert any("execution.max_lag=1" in missing.command for missing in think.missing)
 
 
+def test_a_missing_draft_is_made_like_the_drafts_that_are_there() -> None:
+    ours = ("experiment=rl_zero_cpu", "drafter=eagle3", "drafter.k=3", "init.num_prompts=160")
+    report = report_of(
+        run_of(AR, overrides=("experiment=rl_zero_cpu", "drafter=none")),
+        run_of(EAGLE, Truth(alpha=2.5), overrides=ours),
+    )
+    longer = next(
+        m for m in family_of(report).missing if m.key == ArmKey("eagle3", "5", "dapo", "offline")
+    )
+    assert longer.command == (
+        "specrl experiment=rl_zero_cpu init.num_prompts=160 drafter=eagle3 drafter.k=5 init=dapo"
+    )
+
+
 def test_position_rates_give_the_acceptance_length() -> None:
     report = compose(
         load_paper(), [run_of(AR), run_of(EAGLE, Truth(alpha=2.5))], views_of, 1, untold
