@@ -109,9 +109,8 @@ def browser() -> Iterator[Any]:
 
 def pictures(page: Any, address: str, sweep: dict[str, Any], out: Path) -> None:
     """What docs/mlflow.md clicks, in its order."""
-    experiment = f"{address}/#/experiments/{sweep['experiment']}"
-    runs = f"{experiment}/runs"
-    page.goto(experiment)
+    runs = f"{address}/#/experiments/{sweep['experiment']}/runs"
+    page.goto(runs)
     row = page.locator(".ag-row", has_text=sweep["name"]).first
     row.wait_for()
     close_assistant(page)

@@ -106,7 +106,7 @@ def follow(task: SlurmTask, config: SlurmConfig) -> None:
         raise RunError(f"{task.node(0)} cannot be reached at {allocation.door}: {error}") from error
     with ExitStack() as stack:
         done = _join(task, config, allocation, key, stack)
-    if not done:
+    if not done and not is_closed(task.folder):
         raise RunError(f"{task.node(0)} is gone")
 
 

@@ -17,8 +17,6 @@ from specrl.errors import RunError
 METRICS_PER_BATCH = 1000  # MLflow's limits of one log_batch call
 ENTITIES_PER_BATCH = 100
 SQLITE = "sqlite:///"
-KIND_TAG = "mlflow.experimentKind"  # MLflow's own: its page opens on the runs, not on traces
-KIND = "custom_model_development"
 
 
 def connect(uri: str, timeout_s: float) -> Any:
@@ -47,8 +45,7 @@ def experiment_id(client: Any, uri: str, name: str) -> str:
     found = client.get_experiment_by_name(name)
     if found is None:
         try:
-            place, kind = _artifacts(uri, name), {KIND_TAG: KIND}
-            return str(client.create_experiment(name, artifact_location=place, tags=kind))
+            return str(client.create_experiment(name, artifact_location=_artifacts(uri, name)))
         except MlflowException:
             # Another run of a sweep may have created it in between; anything else raises again.
             found = client.get_experiment_by_name(name)

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -207,4 +208,7 @@ def test_training_over_two_nodes_goes_on_after_preemption_in_the_same_run(slurm:
     assert after is not None
     assert (after.state, after.attempt, after.job) == ("finished", 2, before.job)
     assert [record.step for record in read_run(folder).records] == list(range(40))
+    with sqlite3.connect(slurm / "mlflow.db") as tracked:
+        (below,) = tracked.execute("SELECT count(*) FROM tags WHERE key = 'mlflow.parentRunId'")
+    assert below == (1,)
     assert {"engine-0.log", "learner-0.log", "weights-1.log"} <= set(os.listdir(folder / "logs"))
