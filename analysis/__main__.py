@@ -40,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except RunError as error:
         return tell(PROGRAM, error, FAILED)
     except OSError as error:
-        return tell(PROGRAM, f"{error.filename}: {error.strerror}", MISTAKE)
+        return tell(PROGRAM, f"{error.filename or options.out}: {error.strerror or error}", MISTAKE)
     except KeyboardInterrupt:
         return tell(PROGRAM, "interrupted", INTERRUPTED)
 
@@ -54,10 +54,11 @@ def _run(options: argparse.Namespace) -> int:
     from analysis.paper import load_paper
     from analysis.report import render_html
     from analysis.sources import Filter, Source, since
-    from analysis.writers import write_tables
+    from analysis.writers import write, write_tables
 
     _quiet()
-    chosen = Filter(tuple(options.experiment), since(options.since) if options.since else 0.0)
+    begun_s = None if options.since is None else since(options.since)
+    chosen = Filter(tuple(options.experiment), begun_s)
     source = Source(_roots(options), options.mlflow)
     runs = [] if options.paper_only else source.read(chosen, _progress)
     report = compose(
@@ -68,7 +69,7 @@ def _run(options: argparse.Namespace) -> int:
     pictures = all_pictures(report)
     written += save_pictures(pictures, options.out / "figures")
     page = options.out / "report.html"
-    page.write_text(render_html(report, pictures), encoding="utf-8")
+    write(page, render_html(report, pictures))
     _progress("")
     for error in report.errors:
         tell(PROGRAM, f"error: {error}", FAILED)
@@ -111,7 +112,7 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
-    add("--runs", nargs="+", type=Path, default=[], metavar="DIR",
+    add("--runs", nargs="+", type=_path, default=[], metavar="DIR",
         help="run folders, or folders that hold some; default: outputs")  # fmt: skip
     add("--mlflow", metavar="URI", help="MLflow server or file, e.g. sqlite:///mlflow.db")
     add("--experiment", nargs="+", default=[], metavar="NAME",
@@ -119,10 +120,16 @@ def _parser() -> argparse.ArgumentParser:
     add("--since", metavar="DATE", help="only runs that began then or later, e.g. 2026-11-30")
     add("--warmup", type=int, default=WARMUP_STEPS, metavar="N",
         help=f"steps left out at the start of every run; default: {WARMUP_STEPS}")  # fmt: skip
-    add("--out", type=Path, default=DEFAULT_OUT, metavar="DIR",
+    add("--out", type=_path, default=DEFAULT_OUT, metavar="DIR",
         help="for report.html, tables.md, numbers.csv, figures; default: report")  # fmt: skip
     add("--paper-only", action="store_true", help="no runs: what the paper's own numbers say")
     return parser
+
+
+def _path(text: str) -> Path:
+    if not text:
+        raise argparse.ArgumentTypeError("is empty; name a folder")
+    return Path(text)
 
 
 def _progress(text: str) -> None:

@@ -1,6 +1,6 @@
 """Which metrics of a run enter the numbers, and the per-step sums they are made of."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -66,6 +66,9 @@ def examine(run: Run, warmup_steps: int) -> list[Problem]:
 
     if not run.config:
         return [problem("run.json is missing or damaged: what it ran with is unknown", True)]
+    unknown = _unknown_arm(run.config)
+    if unknown:
+        return [problem(unknown, True)]
     if run.status is not None and run.status.startswith("failed"):
         crashed = f"{run.status} after {len(run.steps)} steps; crashed runs are left out"
         return [problem(crashed, True)]
@@ -74,16 +77,29 @@ def examine(run: Run, warmup_steps: int) -> list[Problem]:
     if len(run.steps) <= warmup_steps:
         left = f"{len(run.steps)} finished step(s), and the first {warmup_steps} are warm-up"
         return [problem(f"{left}; let it run longer, or use --warmup 0", True)]
-    odd = _odd_values(run.steps.iloc[warmup_steps:], overlapping=run.max_lag > 0)
+    steps = run.steps.iloc[warmup_steps:]
+    odd = _odd_values(
+        steps, overlapping=run.config.get("execution.max_lag", "0") != "0"
+    ) or _odd_acceptance(steps, run.config)
+    odd = odd or _odd_bounds(run)
     if odd:
         return [problem(odd, True)]
     gaps = _gap(run.steps.index)
     notes = [problem(gaps, False)] if gaps else []
-    if run.status != "finished":
-        planned = run.config.get("steps", "?")
+    planned = run.config.get("steps", "?")
+    short = planned.isdecimal() and len(run.steps) < int(planned)
+    if run.status != "finished" or (short and not gaps):
         state = run.status or "still going, or killed"
         notes.append(problem(f"{state}: {len(run.steps)} of {planned} steps", False))
     return notes
+
+
+def _unknown_arm(config: Mapping[str, str]) -> str:
+    """Why it cannot be said which arm a config is, "" where it can."""
+    if not config.get("drafter.name"):
+        return "drafter.name is missing in run.json: which arm it is is unknown"
+    lag = config.get("execution.max_lag", "0")
+    return "" if lag.isdecimal() else f"execution.max_lag is {lag} in run.json, no number from 0 up"
 
 
 def _odd_values(steps: pd.DataFrame, overlapping: bool) -> str:
@@ -102,15 +118,40 @@ def _odd_values(steps: pd.DataFrame, overlapping: bool) -> str:
     rewards = steps[REWARD].to_numpy()
     if np.isinf(rewards).any() or (np.isnan(rewards).any() and not np.isnan(rewards).all()):
         return f"{REWARD} is not finite at step {steps.index[~np.isfinite(rewards)][0]}"
-    return _odd_acceptance(steps)
+    return ""
 
 
-def _odd_acceptance(steps: pd.DataFrame) -> str:
-    lengths, drafts = steps["spec/acceptance_length"], steps["spec/num_drafts"]
-    wrong = (drafts.fillna(0) > 0) & ~(np.isfinite(lengths) & (lengths >= 1.0))
-    if wrong.any():
-        step = steps.index[wrong][0]
-        return f"spec/acceptance_length is {lengths[step]} at step {step}, below 1 or not finite"
+def _odd_acceptance(steps: pd.DataFrame, config: Mapping[str, str]) -> str:
+    k = config.get("drafter.k", "")
+    longest = float(k) + 1 + ROUNDING if k.isdecimal() else np.inf
+    for count, value, lowest in (
+        ("spec/num_drafts", "spec/acceptance_length", 1.0),
+        ("spec/num_decode_steps", "spec/tokens_per_step", 0.0),
+    ):
+        counts, values = steps[count].fillna(0.0), steps[value]
+        wrong = ~np.isfinite(counts) | (counts < 0)
+        if wrong.any():
+            return f"{count} is {counts[wrong].iloc[0]} at step {steps.index[wrong][0]}"
+        fits = np.isfinite(values) & (values >= lowest) & (values <= longest)
+        wrong = (counts > 0) & ~fits
+        if wrong.any():
+            found = f"{value} is {values[wrong].iloc[0]} at step {steps.index[wrong][0]}"
+            return f"{found}, not between {lowest:g} and {longest:.4g}"
+    return ""
+
+
+def _odd_bounds(run: Run) -> str:
+    """Of metrics that a step may lack: the first value outside of what it can be."""
+    for table, name, highest in (
+        (run.steps, "time/draft_s", np.inf),
+        (run.steps, EXPOSED, np.inf),
+        (run.steps, "init/seconds", np.inf),
+        (run.evaluations, ACCURACY, 1.0),
+    ):
+        values = table[name].dropna()
+        wrong = ~np.isfinite(values) | (values < 0) | (values > highest)
+        if wrong.any():
+            return f"{name} is {values[wrong].iloc[0]} at step {values.index[wrong][0]}"
     return ""
 
 

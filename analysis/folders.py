@@ -1,7 +1,8 @@
 """Runs from their folders (run.json and metrics.jsonl)."""
 
+import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -11,11 +12,20 @@ from pyarrow import json as arrow_json
 from analysis.columns import ACCURACY, CORE
 from analysis.records import Run
 from specrl.errors import UserError
-from specrl.telemetry.jsonl import INFO_FILE, METRICS_FILE, STEP_MARK, read_info, read_run
+from specrl.telemetry.jsonl import (
+    INFO_FILE,
+    METRICS_FILE,
+    STEP_MARK,
+    RunInfo,
+    read_info,
+    read_run,
+)
 from specrl.telemetry.mlflow_run import flatten
 
 SKIPPED = {"checkpoints", "logs", ".git", ".venv"}
 BLOCK_BYTES = 1 << 24
+DAMAGED = (ValueError, TypeError, KeyError, NotImplementedError)
+"""What reading all lines at once raises where one is damaged; Arrow's errors are among them."""
 
 
 def find_folders(roots: Sequence[Path]) -> list[Path]:
@@ -36,7 +46,7 @@ def find_folders(roots: Sequence[Path]) -> list[Path]:
 
 def read_folder(folder: Path) -> Run:
     """The run of a folder, without its acceptance views; damaged lines are left out."""
-    info = read_info(folder)
+    info = _whole_info(folder)
     frame = metrics_frame(folder, CORE)
     return Run(
         name=folder.name,
@@ -53,11 +63,28 @@ def read_folder(folder: Path) -> Run:
     )
 
 
+def _whole_info(folder: Path) -> RunInfo | None:
+    """run.json, None also where a value is of another kind than what specrl writes."""
+    info = read_info(folder)
+    if info is None:
+        return None
+    whole = (
+        isinstance(info.config, Mapping)
+        and isinstance(info.created_s, int | float)
+        and math.isfinite(info.created_s)
+        and isinstance(info.overrides, list)
+        and all(isinstance(text, str) for text in (info.key, info.machine, *info.overrides))
+        and isinstance(info.status, str | None)
+        and isinstance(info.git_commit, str | None)
+    )
+    return info if whole else None
+
+
 def read_views(folder: Path) -> pd.DataFrame:
     """Every `spec/*` metric of a run's steps."""
     try:
         return _fast_frame(folder / METRICS_FILE, None).filter(regex="^spec/")
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+    except DAMAGED:
         return _careful_frame(folder, None).filter(regex="^spec/")
 
 
@@ -68,12 +95,12 @@ def metrics_frame(folder: Path, names: Sequence[str]) -> pd.DataFrame:
         return _nothing(names)
     try:
         return _fast_frame(path, names)
-    except pa.ArrowInvalid:
+    except DAMAGED:
         return _careful_frame(folder, names)
 
 
 def _fast_frame(path: Path, names: Sequence[str] | None) -> pd.DataFrame:
-    """`names` None reads every metric. Raises `pa.ArrowInvalid` for a damaged line."""
+    """`names` None reads every metric. Raises one of `DAMAGED` for a damaged line."""
     data = path.read_bytes()
     data = data[: data.rfind(b"\n") + 1]
     if not data.strip():
@@ -86,6 +113,8 @@ def _fast_frame(path: Path, names: Sequence[str] | None) -> pd.DataFrame:
         parse = arrow_json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
     read = arrow_json.ReadOptions(use_threads=False, block_size=max(BLOCK_BYTES, len(data)))
     table = arrow_json.read_json(pa.BufferReader(data), read_options=read, parse_options=parse)
+    if table["step"].null_count:
+        raise ValueError(f"{path}: a line without a step")
     frame = _columns_of(table, "metrics").astype(float)
     frame.index = pd.Index(table["step"].to_pandas(), name="step")
     if "non_finite" in table.column_names and table["non_finite"].null_count < table.num_rows:

@@ -1,6 +1,8 @@
 """Runs from an MLflow tracking server or database; the only file of the analysis that opens it."""
 
+import sqlite3
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -27,11 +29,13 @@ class MlflowRuns:
     """The specrl runs at a tracking URI. Methods raise `RunError` when MLflow fails."""
 
     def __init__(self, uri: str) -> None:
-        """Raises `UserError` for a sqlite file that does not exist."""
+        """Raises `UserError` for a sqlite file that is not there or has no MLflow tables."""
         self.uri = absolute_uri(uri)
         file = Path(self.uri.removeprefix(SQLITE))
         if self.uri.startswith(SQLITE) and not file.is_file():
             raise UserError(f"--mlflow {uri}: no such file; name the one that the runs went to")
+        if self.uri.startswith(SQLITE) and not _asked(uri, lambda: _has_tables(file)):
+            raise UserError(f"--mlflow {uri}: no MLflow database; name the one with the runs")
         self._client = _asked(uri, lambda: connect(self.uri, TIMEOUT_S))
 
     def read(self, since_s: float = 0.0) -> list[tuple[str, Run]]:
@@ -110,6 +114,13 @@ class MlflowRuns:
             for point in self._client.get_metric_history(run_id, name)
         ]
         return pd.DataFrame(rows, columns=["run", "name", "step", "time", "value"])
+
+
+def _has_tables(file: Path) -> bool:
+    """Asked before MLflow opens the file, since it would write its tables into it."""
+    with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as database:
+        query = "SELECT count(*) FROM sqlite_master WHERE name = 'experiments'"
+        return bool(database.execute(query).fetchone()[0])
 
 
 def _from_database(store: Any, ids: Sequence[str], names: Sequence[str]) -> pd.DataFrame:

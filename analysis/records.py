@@ -63,10 +63,6 @@ class Run:
     def seed(self) -> str:
         return self.config.get("seed", "")
 
-    @property
-    def max_lag(self) -> int:
-        return int(self.config.get("execution.max_lag", "0"))
-
 
 @dataclass(frozen=True)
 class Problem:

@@ -22,14 +22,14 @@ class Filter:
     """`experiments` are names, with * for anything; () takes all. `since_s` is Unix time."""
 
     experiments: tuple[str, ...] = ()
-    since_s: float = 0.0
+    since_s: float | None = None
 
     def takes(self, run: Run, tracked_in: str = "") -> bool:
-        names = {run.experiment, tracked_in}
+        names = {run.experiment, *([tracked_in] if tracked_in else [])}
         wanted = not self.experiments or any(
             fnmatchcase(name, pattern) for name in names for pattern in self.experiments
         )
-        return wanted and run.created_s >= self.since_s
+        return wanted and (self.since_s is None or run.created_s >= self.since_s)
 
 
 @dataclass
@@ -48,10 +48,13 @@ class Source:
         for run in found:
             once.setdefault(run.key, run)
         if not once:
-            names = f" --experiment {' '.join(chosen.experiments)}" if chosen.experiments else ""
+            given = [f"--experiment {' '.join(chosen.experiments)}"] if chosen.experiments else []
+            given += ["--since"] if chosen.since_s is not None else []
             places = ", ".join([*map(str, self.roots), *([self.uri] if self.uri else [])])
+            if not given:
+                raise UserError(f"no specrl run in {places}; name another, or use --paper-only")
             raise UserError(
-                f"no run in {places} fits{names or ' --since'}; widen the filters, or use "
+                f"no run in {places} fits {' and '.join(given)}; widen the filters, or use "
                 "--paper-only"
             )
         return list(once.values())
@@ -78,7 +81,7 @@ class Source:
             return []
         tell(f"MLflow at {self.uri}")
         self._mlflow = MlflowRuns(self.uri)
-        tracked = self._mlflow.read(chosen.since_s)
+        tracked = self._mlflow.read(chosen.since_s or 0.0)
         self.described.append(f"{len(tracked)} runs in MLflow at {self.uri}")
         return [run for name, run in tracked if chosen.takes(run, name)]
 

@@ -19,7 +19,8 @@ def view_rows(title: str, key: ArmKey, seeds: Sequence[pd.DataFrame]) -> tuple[V
 
     Means are weighted by drafts. Buckets that no run has are left out.
     """
-    columns = sorted(set().union(*(frame.columns for frame in seeds))) if seeds else []
+    known = set().union(*(frame.columns for frame in seeds))
+    columns = sorted(known)
     frames = [frame.reindex(columns=columns).fillna(0.0) for frame in seeds]
     rows = [
         _row(title, key, "position", match[1], int(match[1]), _position(frames, match[1]))
@@ -28,7 +29,13 @@ def view_rows(title: str, key: ArmKey, seeds: Sequence[pd.DataFrame]) -> tuple[V
     ]
     rows.sort(key=lambda row: row.order)
     for view in VIEWS:
-        buckets = [m[2] for c in columns if (m := _BUCKET.fullmatch(c)) and m[1] == view]
+        buckets = [
+            m[2]
+            for c in columns
+            if (m := _BUCKET.fullmatch(c))
+            and m[1] == view
+            and f"spec/by_{view}/{m[2]}/acceptance_length" in known
+        ]
         rows += [
             _row(title, key, view, bucket, order, _lengths(frames, f"spec/by_{view}/{bucket}"))
             for order, bucket in enumerate(sorted(buckets, key=_by_number))

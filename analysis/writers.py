@@ -24,8 +24,13 @@ def write_tables(report: Report, folder: Path) -> list[Path]:
     texts = {folder / "tables.md": markdown(report), folder / "numbers.csv": numbers_csv(report)}
     texts |= {folder / "tables" / f"{t.key}.tex": latex(t) for t in report.tables}
     for path, text in texts.items():
-        path.write_text(text, encoding="utf-8")
+        write(path, text)
     return list(texts)
+
+
+def write(path: Path, text: str) -> None:
+    """As UTF-8; bytes of folder names that are none are shown as escapes."""
+    path.write_text(text, encoding="utf-8", errors="backslashreplace")
 
 
 def markdown(report: Report) -> str:
@@ -53,7 +58,7 @@ def latex(table: Table) -> str:
     columns = "l" + "r" * (len(table.header) - 1)
     if table.key in WORDY:
         columns = "l" * (len(table.header) - 1) + r"p{0.55\linewidth}"
-    lines = [f"% {_heading(table)}", *(f"% {note}" for note in table.notes)]
+    lines = [f"% {' '.join(text.split())}" for text in (_heading(table), *table.notes)]
     lines += [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", _ampersands(table.header)]
     for group, rows in _groups(table):
         lines.append(r"\midrule")

@@ -90,7 +90,7 @@ def read_info(folder: Path) -> RunInfo | None:
     """run.json of the folder; None when missing or damaged."""
     try:
         return RunInfo(**json.loads((folder / INFO_FILE).read_text(encoding="utf-8")))
-    except (FileNotFoundError, ValueError, TypeError):
+    except (FileNotFoundError, ValueError, TypeError, RecursionError):
         return None
 
 
@@ -213,5 +213,5 @@ def _decode(line: bytes) -> StepRecord | None:
         metrics = fields["metrics"] | fields.get("non_finite", {})
         values = {name: float(value) for name, value in metrics.items()}
         return StepRecord(int(fields["step"]), float(fields["time"]), values)
-    except (ValueError, TypeError, KeyError, AttributeError):
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
         return None

@@ -11,6 +11,7 @@ from synthetic import AR, EAGLE, Truth, run_of, untold, write_folder
 from analysis.__main__ import main
 from analysis.mlflow_runs import MlflowRuns
 from analysis.sources import Filter, Source, since
+from analysis.writers import write
 from specrl.errors import UserError
 from specrl.telemetry.replay import replay
 
@@ -27,6 +28,8 @@ SPEC = Truth(alpha=2.6, cost=1.7)
         (["--mlflow", "file.db"], "--mlflow=file.db is no address that MLflow can use"),
         (["--mlflow", "sqlite:///gone.db"], "--mlflow sqlite:///gone.db: no such file"),
         (["--paper-only", "--out", "a_file"], "--out a_file is a file; name a folder"),
+        (["--since", "", "--paper-only"], "--since is no date"),
+        (["--mlflow", "sqlite:///a_file"], "--mlflow sqlite:///a_file: no MLflow database"),
         ([], "no --runs or --mlflow, and no folder outputs"),
     ],
 )
@@ -43,6 +46,19 @@ def test_a_mistake_is_one_line_and_code_2(
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 1
     assert lines[0].startswith(f"analysis: {message}")
+    assert (tmp_path / "a_file").stat().st_size == 0
+
+
+@pytest.mark.parametrize("flag", ["--out", "--runs"])
+def test_an_empty_folder_name_is_refused(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main([flag, ""])
+    assert f"{flag}: is empty" in capsys.readouterr().err
+
+
+def test_a_folder_name_that_is_no_utf_8_is_shown_with_escapes(tmp_path: Path) -> None:
+    write(tmp_path / "tables.md", "run \udce9")
+    assert (tmp_path / "tables.md").read_text() == "run \\udce9"
 
 
 def test_filters_that_leave_no_run_say_so(tmp_path: Path) -> None:
@@ -60,6 +76,7 @@ def test_experiments_are_chosen_by_name_or_pattern() -> None:
     assert Filter(("rl_*",)).takes(run)
     assert Filter(("specrl",)).takes(run, "specrl")
     assert not Filter(("rl_think*",)).takes(run)
+    assert not Filter(("",)).takes(run)
     assert Filter(since_s=since("1970-01-01")).takes(run)
 
 

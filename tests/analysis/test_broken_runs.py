@@ -1,5 +1,6 @@
 """Unfinished, NaN, empty, single-step and crashed runs give a message, never a wrong number."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 from synthetic import AR, EAGLE, Truth, no_views, run_of, untold, write_folder
 
 from analysis.compose import compose
-from analysis.folders import find_folders, read_folder
+from analysis.folders import find_folders, read_folder, read_views
 from analysis.paper import load_paper
 from analysis.records import Run
 from specrl.errors import UserError
@@ -21,11 +22,19 @@ def broken(run: Run, metric: str, value: float, step: int = 5) -> Run:
     return replace(run, steps=steps)
 
 
+def misjudged(run: Run, accuracy: float) -> Run:
+    return replace(run, evaluations=run.evaluations.assign(**{"eval/accuracy": accuracy}))
+
+
 def single(run: Run) -> Run:
     return replace(run, steps=run.steps.iloc[:1])
 
 
 EAGLE_RUN = run_of(EAGLE, Truth(alpha=2.6, cost=1.7), name="spec")
+
+
+def configured(key: str, value: str) -> Run:
+    return replace(EAGLE_RUN, config={**EAGLE_RUN.config, key: value})
 
 
 @pytest.mark.parametrize(
@@ -43,6 +52,14 @@ EAGLE_RUN = run_of(EAGLE, Truth(alpha=2.6, cost=1.7), name="spec")
         (single(EAGLE_RUN), "1 finished step(s), and the first 1 are warm-up"),
         (replace(EAGLE_RUN, status="failed: engine died"), "failed: engine died after 40 steps"),
         (replace(EAGLE_RUN, config={}), "run.json is missing or damaged"),
+        (configured("drafter.name", ""), "drafter.name is missing"),
+        (configured("execution.max_lag", "soon"), "execution.max_lag is soon in run.json"),
+        (broken(EAGLE_RUN, "spec/acceptance_length", 9.0), "is 9.0 at step 5, not between 1 and 4"),
+        (broken(EAGLE_RUN, "spec/tokens_per_step", np.inf), "spec/tokens_per_step is inf at step"),
+        (broken(EAGLE_RUN, "spec/num_drafts", -1.0), "spec/num_drafts is -1.0 at step 5"),
+        (broken(EAGLE_RUN, "time/draft_s", -1.0), "time/draft_s is -1.0 at step 5"),
+        (broken(EAGLE_RUN, "init/seconds", np.inf), "init/seconds is inf at step 5"),
+        (misjudged(EAGLE_RUN, 2.0), "eval/accuracy is 2.0 at step 0"),
     ],
 )
 def test_a_broken_run_is_left_out_and_named(run: Run, message: str) -> None:
@@ -61,6 +78,12 @@ def test_an_unfinished_run_counts_over_the_steps_it_has_and_is_named(status: str
     assert [p.left_out for p in found] == [False]
     assert "25 of 40 steps" in found[0].text
     assert [pair.steps for family in report.families for pair in family.matches] == [24]
+
+
+def test_a_finished_run_whose_last_lines_are_lost_is_named() -> None:
+    run = replace(EAGLE_RUN, steps=EAGLE_RUN.steps.iloc[:25])
+    report = compose(load_paper(), [run_of(AR), run], no_views, 1, untold)
+    assert [p.text for p in report.problems] == ["finished: 25 of 40 steps"]
 
 
 def test_missing_steps_are_named() -> None:
@@ -101,6 +124,49 @@ def test_a_damaged_line_and_a_cut_one_cost_only_themselves(tmp_path: Path) -> No
     steps = read_folder(folder).steps
     assert list(steps.index) == [0, 1, 2, *range(4, 40)]
     pd.testing.assert_frame_equal(steps, EAGLE_RUN.steps.drop(index=3))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"step": 1e999, "time": 1, "metrics": {}}',
+        '{"step": null, "time": 1, "metrics": {"time/step_s": 1}}',
+        '{"step": 7, "time": 1, "metrics": {}, "non_finite": {"reward/mean": "banana"}}',
+        '{"step": 7, "time": 1, "metrics": {}, "non_finite": [1]}',
+        '{"step": 7, "time": 1, "metrics": {"spec/num_drafts": {"a": 1}}}',
+        "[" * 100_000,
+    ],
+)
+def test_a_line_of_the_wrong_kind_costs_only_itself(line: str, tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "run", EAGLE_RUN)
+    path = folder / "metrics.jsonl"
+    path.write_text(path.read_text() + line + "\n")
+    pd.testing.assert_frame_equal(read_folder(folder).steps, EAGLE_RUN.steps)
+    assert len(read_views(folder)) == len(EAGLE_RUN.steps)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("created_s", "yesterday"),
+        ("created_s", float("nan")),
+        ("config", [1]),
+        ("status", 3),
+        ("overrides", None),
+        ("overrides", [1]),
+        ("key", [1]),
+        ("machine", 3),
+        ("git_commit", 3),
+    ],
+)
+def test_a_run_json_of_the_wrong_kind_counts_as_damaged(
+    key: str, value: object, tmp_path: Path
+) -> None:
+    folder = write_folder(tmp_path / "run", EAGLE_RUN)
+    path = folder / "run.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), key: value}))
+    report = compose(load_paper(), [read_folder(folder)], no_views, 1, untold)
+    assert ["run.json is missing or damaged" in p.text for p in report.problems] == [True]
 
 
 def test_of_a_step_written_twice_the_last_counts_joined_with_an_evaluation(tmp_path: Path) -> None:
