@@ -1,5 +1,6 @@
 """Upstream still needs each patch, and each patch does what it is for."""
 
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -16,7 +17,12 @@ def cpu_overrides() -> None:
     from vllm.platforms import current_platform
 
     current_platform.import_kernels()
-    current_platform.register_triton_kernel_overrides()
+    with pytest.MonkeyPatch.context() as hidden:
+        # vLLM looks into all of every loaded module, and numba's llvmlite does not let it. Other
+        # tests load that here; an engine's process has not when its worker starts.
+        for name in [name for name in sys.modules if name.startswith("llvmlite")]:
+            hidden.delitem(sys.modules, name)
+        current_platform.register_triton_kernel_overrides()
 
 
 @pytest.fixture(autouse=True)
