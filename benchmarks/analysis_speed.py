@@ -89,7 +89,8 @@ def config_of(regime: str, arm: tuple[Any, ...], seed: int, steps: int) -> dict[
 def metrics_of(arm: tuple[Any, ...], step: int, rng: np.random.Generator) -> dict[str, float]:
     """One step's metrics, with all acceptance views where the arm drafts."""
     drafter, k, *_ = arm
-    faster = 1.0 if drafter == "none" else 1.5
+    length = 1.0 if drafter == "none" else 1.0 + 0.5 * min(k, 3)
+    faster = 1.0 if drafter == "none" else 0.6 * length
     times = {f"time/{s}_s": v * rng.lognormal(0, 0.05) for s, v in SECONDS.items()}
     times["time/generation_s"] /= faster
     metrics = {
@@ -101,7 +102,7 @@ def metrics_of(arm: tuple[Any, ...], step: int, rng: np.random.Generator) -> dic
         metrics |= {"eval/accuracy": 0.5, "eval/num_prompts": 80.0, "eval/samples": 4.0}
     if drafter == "none":
         return metrics
-    alpha = 2.5 + rng.normal(0, 0.05)
+    alpha = length + rng.normal(0, 0.05)
     metrics |= {"spec/tokens_per_step": alpha, "spec/num_decode_steps": 800.0}
     for prefix in ("spec", *views()):
         metrics[f"{prefix}/num_drafts"] = 700.0

@@ -112,13 +112,12 @@ def _place(row: ViewRow) -> tuple[float, int, str]:
 
 
 def _tick(row: ViewRow) -> str:
-    if row.view == "position":
+    """The bucket's name for people; as it is where a run has named it in another way."""
+    parts = row.bucket.split("-")
+    if row.view in {"position", "decile"} and row.bucket.isdecimal():
         return str(int(row.bucket) + 1)
-    if row.view == "decile":
-        return str(int(row.bucket) + 1)
-    if row.view == "length":
-        low, _, high = row.bucket.partition("-")
-        return f"{int(low)}–\n{int(high)}"
+    if row.view == "length" and len(parts) == 2 and all(part.isdecimal() for part in parts):
+        return f"{int(parts[0])}–\n{int(parts[1])}"
     return row.bucket.replace("-", "–\n") if "-" in row.bucket else row.bucket
 
 

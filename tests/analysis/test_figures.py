@@ -167,6 +167,12 @@ def test_arms_with_different_buckets_share_one_axis_in_the_order_of_lengths() ->
     assert by_label["b"] == [0, 1]
 
 
+@pytest.mark.parametrize("view", ["length", "decile", "position"])
+def test_buckets_with_other_names_are_shown_as_they_are(view: str) -> None:
+    axes = drawn(acceptance_view([ViewRow("f", "a", view, "long", 0, 0.5, 90.0)], view)).axes[0]
+    assert [tick.get_text() for tick in axes.get_xticklabels()] == ["long"]
+
+
 def test_points_on_few_drafts_are_hollow() -> None:
     rows = [row for row in views() if row.view == "length"]
     axes = drawn(acceptance_view(rows, "length")).axes[0]
