@@ -109,23 +109,28 @@ def cache_key(
     config: TrainConfig, model: Path, prompts: Sequence[Prompt], heldout: Sequence[Prompt]
 ) -> str:
     """What the draft's first weights and their record depend on, as text."""
-    drafter, init = asdict(config.drafter), asdict(config.init)
-    sampling = asdict(replace(build_sampling(config.rollout), seed=None))
-    parts: dict[str, Any] = {
+    files = {
         "recipe": RECIPE,
         "policy": policy_digest(model),
+        "prompts": _prompts_digest(prompts),
+        "heldout": _prompts_digest(heldout),
+    }
+    return json.dumps(init_settings(config) | files, sort_keys=True)
+
+
+def init_settings(config: TrainConfig) -> dict[str, Any]:
+    """What a config says of the draft's first weights, whatever the files it names hold."""
+    drafter, init = asdict(config.drafter), asdict(config.init)
+    return {
         "precision": [config.rollout.dtype, config.learner.precision],
         "max_model_len": config.model.max_model_len,
         "init": {name: value for name, value in init.items() if name not in ("path", "revision")},
         "drafter": {name: value for name, value in drafter.items() if name not in NOT_IN_KEY},
-        "sampling": sampling,
+        "sampling": asdict(replace(build_sampling(config.rollout), seed=None)),
         "engine_args": config.rollout.engine_args,
         # What is in one microbatch, and in one update: both change the fit.
         "batches": [config.learner.tokens_per_microbatch, config.learner.data_parallel],
-        "prompts": _prompts_digest(prompts),
-        "heldout": _prompts_digest(heldout),
     }
-    return json.dumps(parts, sort_keys=True)
 
 
 def draft_shape(

@@ -11,7 +11,7 @@ from specrl.cluster.slurm_ray import SlurmRay
 from specrl.cluster.slurm_task import Allocation
 from specrl.config.cluster import SlurmConfig
 from specrl.config.drafter import AUTO, Eagle3Config, NoDrafterConfig
-from specrl.config.node_layout import node_layout
+from specrl.config.node_layout import gpus_needed, node_layout
 from specrl.config.rollout import RolloutConfig
 from specrl.config.train import TrainConfig
 from specrl.drafter import Eagle3Drafter, NoDrafter
@@ -65,9 +65,7 @@ def build_cluster(
         allocation = Allocation.here()
         assert allocation is not None
         return SlurmRay(run_folder / "logs", allocation)
-    ranks = config.learner.tensor_parallel * config.learner.data_parallel
-    num_gpus = config.rollout.replicas * cluster.gpus_per_engine * engine
-    num_gpus += ranks * cluster.gpus_per_learner_rank * learner
+    num_gpus = gpus_needed(config, engine, learner)
     return LocalRay(run_folder / "logs", cluster.temp_dir, num_gpus)
 
 

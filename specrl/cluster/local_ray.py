@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from specrl.cluster.ray_actors import OBJECT_STORE_BYTES, RayActors, first_line, ray_environment
+from specrl.config.node_layout import check_machine
 from specrl.errors import RunError, UserError
 
 
@@ -21,12 +22,11 @@ class LocalRay(RayActors):
         os.environ.update(ray_environment())
         ray = _started_ray(temp_dir)
         found = int(ray.cluster_resources().get("GPU", 0))
-        if found < num_gpus:
+        try:
+            check_machine(num_gpus, found)
+        except UserError:
             ray.shutdown()
-            raise UserError(
-                f"engines and learner need {num_gpus} GPUs and this machine has {found}; lower "
-                "rollout.replicas, learner.tensor_parallel or learner.data_parallel"
-            )
+            raise
         super().__init__(ray, log_dir)
 
 

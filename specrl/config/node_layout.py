@@ -52,7 +52,7 @@ def node_layout(config: TrainConfig) -> NodeLayout:
     if not cluster.gpus_per_engine:
         room = -(-(ranks + replicas) // cluster.nodes)
         return _filled(cluster.nodes, room, (ranks, 1), (replicas, 1))
-    _check_gpus(cluster, ranks, replicas)
+    _check_gpus(cluster, gpus_needed(config))
     return _filled(
         cluster.nodes,
         cluster.gpus_per_node,
@@ -61,14 +61,29 @@ def node_layout(config: TrainConfig) -> NodeLayout:
     )
 
 
-def _check_gpus(cluster: SlurmConfig, ranks: int, replicas: int) -> None:
+def gpus_needed(config: TrainConfig, engine: bool = True, learner: bool = True) -> int:
+    """GPUs of the engine replicas and the learner ranks that are asked for."""
+    ranks = config.learner.tensor_parallel * config.learner.data_parallel
+    engines = config.rollout.replicas * config.cluster.gpus_per_engine * engine
+    return engines + ranks * config.cluster.gpus_per_learner_rank * learner
+
+
+def check_machine(needed: int, found: int) -> None:
+    """Raises `UserError` when this machine has fewer GPUs than engines and learner need."""
+    if found < needed:
+        raise UserError(
+            f"engines and learner need {needed} GPUs and this machine has {found}; lower "
+            "rollout.replicas, learner.tensor_parallel or learner.data_parallel"
+        )
+
+
+def _check_gpus(cluster: SlurmConfig, needed: int) -> None:
     if cluster.gpus_per_engine > cluster.gpus_per_node:
         raise UserError(
             f"cluster.gpus_per_engine={cluster.gpus_per_engine} is more than a node has "
             f"(cluster.gpus_per_node={cluster.gpus_per_node}) and an engine lives on one node; "
             "lower the first or raise the second"
         )
-    needed = ranks * cluster.gpus_per_learner_rank + replicas * cluster.gpus_per_engine
     if needed > cluster.nodes * cluster.gpus_per_node:
         raise UserError(
             f"engines and learner need {needed} GPUs and the allocation has cluster.nodes="

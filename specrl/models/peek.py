@@ -7,10 +7,9 @@ from typing import Any
 
 from specrl.config.model import ModelConfig
 from specrl.hub import looks_local
+from specrl.models.architecture import ARCHITECTURES
 from specrl.models.tiny import DEFAULTS
 from specrl.models.wheel import find_gguf
-
-ARCHITECTURES = {"llama": "LlamaForCausalLM", "qwen3": "Qwen3ForCausalLM"}
 
 
 def peek(config: ModelConfig) -> Mapping[str, Any] | None:

@@ -3,14 +3,13 @@
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from string import ascii_uppercase
 
-from specrl.build_draft import NOT_IN_KEY
-from specrl.build_processes import build_sampling
+from specrl.build_draft import init_settings
 from specrl.config.cluster import SlurmConfig
-from specrl.config.node_layout import node_layout
+from specrl.config.node_layout import check_machine, gpus_needed, node_layout
 from specrl.config.train import TrainConfig
 from specrl.errors import UserError
 from specrl.learner.layout import check_shape, shape_of
@@ -96,19 +95,8 @@ def _check_model(config: TrainConfig) -> None:
 
 def _check_gpus(config: TrainConfig) -> None:
     """Of this machine; those of an allocation are `node_layout`'s to check."""
-    needed = _gpus(config)
-    if isinstance(config.cluster, SlurmConfig) or needed <= _gpus_here():
-        return
-    raise UserError(
-        f"engines and learner need {needed} GPUs and this machine has {_gpus_here()}; lower "
-        "rollout.replicas, learner.tensor_parallel or learner.data_parallel"
-    )
-
-
-def _gpus(config: TrainConfig) -> int:
-    ranks = config.learner.tensor_parallel * config.learner.data_parallel
-    cluster = config.cluster
-    return config.rollout.replicas * cluster.gpus_per_engine + ranks * cluster.gpus_per_learner_rank
+    if not isinstance(config.cluster, SlurmConfig):
+        check_machine(gpus_needed(config), _gpus_here())
 
 
 def _gpus_here() -> int:
@@ -131,18 +119,11 @@ def _letter(number: int) -> str:
 
 def _init_key(config: TrainConfig) -> str:
     """Equal for two points only if their first draft weights are the same artifact."""
-    drafter = {k: v for k, v in asdict(config.drafter).items() if k not in NOT_IN_KEY}
-    parts = {
-        "model": asdict(config.model),
-        "precision": [config.rollout.dtype, config.learner.precision],
-        "init": asdict(config.init),
-        "drafter": drafter,
-        "sampling": asdict(replace(build_sampling(config.rollout), seed=None)),
-        "engine_args": config.rollout.engine_args,
-        "batches": [config.learner.tokens_per_microbatch, config.learner.data_parallel],
-        "task": asdict(config.task),
+    files = {
+        "policy": asdict(config.model),
+        "prompts": [asdict(config.task), config.init.path, config.init.revision],
     }
-    return json.dumps(parts, sort_keys=True)
+    return json.dumps(init_settings(config) | files, sort_keys=True)
 
 
 def _told(runs: Sequence[PointTask], drafts: dict[Path, str], names: Sequence[str]) -> list[str]:
@@ -187,7 +168,7 @@ def _layout(config: TrainConfig) -> tuple[str, ...]:
         f"{_device(cluster.gpus_per_engine)} each",
         f"learner: {learner.tensor_parallel} TP x {learner.data_parallel} DP, "
         f"{_device(cluster.gpus_per_learner_rank)} a rank",
-        f"cluster={cluster.name}: {_gpus(config)} GPUs used",
+        f"cluster={cluster.name}: {gpus_needed(config)} GPUs used",
         *(() if isinstance(cluster, SlurmConfig) else node_layout(config).lines()),
     )
 
