@@ -69,13 +69,16 @@ def _shared(runs: Sequence[Run]) -> list[str]:
 
 
 def _sets_draft(word: str) -> bool:
-    name = word.lstrip("+~").partition("=")[0]
+    name = _key(word)
     return name.startswith(("drafter.", "init.", "adaptation.")) and name != "drafter.k"
 
 
 def _kept(word: str) -> bool:
-    group = word.lstrip("+~").partition("=")[0].partition(".")[0]
-    return group not in (*MAY_DIFFER, *OWN_OVERRIDES)
+    return _key(word).partition(".")[0] not in (*MAY_DIFFER, *OWN_OVERRIDES)
+
+
+def _key(word: str) -> str:
+    return word.lstrip("+~").partition("=")[0]
 
 
 def _quoted(word: str) -> str:

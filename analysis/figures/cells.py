@@ -1,6 +1,6 @@
 """Tables of speedup cells as the heatmaps draw them: one number, and where it is from."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, cast
 
@@ -28,39 +28,31 @@ def feasible(k: float, acceptance: float) -> bool:
 
 def rollout_cells(grid: Sequence[GridCell]) -> list[HeatCell]:
     """Rollout speedups of Figure 3: x is k, y the acceptance length."""
-    return [
-        HeatCell(cell.k, cell.acceptance, cell.rollout, cast(Basis, cell.basis))
-        for cell in grid
-        if cell.figure == "acceptance"
-        and cell.k is not None
-        and cell.acceptance is not None
-        and cell.rollout is not None
-    ]
+    cells = [cell for cell in grid if cell.figure == "acceptance"]
+    return _known((c.k, c.acceptance, c.rollout, cast(Basis, c.basis)) for c in cells)
 
 
 def end_to_end_cells(grid: Sequence[GridCell], paper: Paper) -> list[HeatCell]:
     """Step speedups of Figure 3. A cell whose rollout alone the paper prints is reconstructed."""
     printed = {(c.k, c.acceptance) for c in paper.acceptance_cells if c.end_to_end is not None}
-    return [
-        HeatCell(cell.k, cell.acceptance, cell.end_to_end, _step_basis(cell, printed))
-        for cell in grid
-        if cell.figure == "acceptance"
-        and cell.k is not None
-        and cell.acceptance is not None
-        and cell.end_to_end is not None
-    ]
+    cells = [cell for cell in grid if cell.figure == "acceptance"]
+    return _known((c.k, c.acceptance, c.end_to_end, _step_basis(c, printed)) for c in cells)
 
 
 def scale_cells(grid: Sequence[GridCell], model: str) -> list[HeatCell]:
     """Rollout speedups of Figure 4 for one model: x is the policy lag, y the number of GPUs."""
+    cells = [cell for cell in grid if cell.figure == "scale" and cell.model == model]
+    return _known((c.lag, c.gpus, c.rollout, cast(Basis, c.basis)) for c in cells)
+
+
+def _known(
+    cells: Iterable[tuple[float | None, float | None, float | None, Basis]],
+) -> list[HeatCell]:
+    """Those of (x, y, speedup, basis) in which nothing is None."""
     return [
-        HeatCell(cell.lag, cell.gpus, cell.rollout, cast(Basis, cell.basis))
-        for cell in grid
-        if cell.figure == "scale"
-        and cell.model == model
-        and cell.lag is not None
-        and cell.gpus is not None
-        and cell.rollout is not None
+        HeatCell(x, y, speedup, basis)
+        for x, y, speedup, basis in cells
+        if x is not None and y is not None and speedup is not None
     ]
 
 

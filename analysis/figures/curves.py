@@ -84,13 +84,14 @@ def _accuracy(arm: Arm) -> pd.DataFrame:
     return pd.DataFrame({"mean": 100 * mean, "error": 100 * error}).dropna(subset=["mean"])
 
 
-def _window(curve: pd.Series) -> int:
+def window_of(curve: pd.Series) -> int:
+    """Steps that a smoothed line averages around each."""
     return max(1, len(curve) // SMOOTHED_SHARE)
 
 
 def _latency(axes: Axes, curve: pd.Series, number: int, label: str) -> None:
     look = style_of(number)
-    window = _window(curve)
+    window = window_of(curve)
     if window > 1:
         axes.plot(curve.index, curve, color=look["color"], linewidth=0.5, alpha=0.3)
     smooth = curve.rolling(window, center=True, min_periods=1).mean()
@@ -110,7 +111,7 @@ def _accuracy_line(axes: Axes, curve: pd.DataFrame, number: int) -> None:
 
 
 def _caption(rows: int, latencies: Sequence[tuple[Arm, pd.Series]]) -> str:
-    window = max(_window(curve) for _, curve in latencies)
+    window = max(window_of(curve) for _, curve in latencies)
     smoothing = f" Thin: each step; thick: mean over {window} steps." if window > 1 else ""
     accuracy = " Bands: one standard error of the validation set." if rows > 1 else ""
     seeds = max(len(arm.runs) for arm, _ in latencies)

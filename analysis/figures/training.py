@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from analysis.figures.curves import SMOOTHED_SHARE
+from analysis.figures.curves import window_of
 from analysis.figures.picture import Absent, Picture
 from analysis.figures.style import (
     from_one,
@@ -30,7 +30,7 @@ def acceptance_over_training(arms: Sequence[Arm], title: str, order: Sequence[st
     if not curves:
         absent = Absent("acceptance over training", "specrl drafter=eagle3")
         return Picture("acceptance_training", heading, "", heading, None, (absent,))
-    window = max(1, max(map(len, curves.values())) // SMOOTHED_SHARE)
+    window = max(map(window_of, curves.values()))
     with house_style():
         figure = start(2.2 + 0.14 * len(curves))
         axes = figure.subplots()
