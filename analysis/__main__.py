@@ -67,16 +67,16 @@ def _run(options: argparse.Namespace) -> int:
     written = write_tables(report, options.out)
     _progress("figures")
     pictures = all_pictures(report)
-    written += save_pictures(pictures, options.out / "figures")
+    svgs = save_pictures(pictures, options.out / "figures")
     page = options.out / "report.html"
-    write(page, render_html(report, pictures))
+    write(page, render_html(report, pictures, svgs))
     _progress("")
     for error in report.errors:
         tell(PROGRAM, f"error: {error}", FAILED)
     for problem in report.problems:
         state = "left out" if problem.left_out else "note"
         tell(PROGRAM, f"{state}: {problem.run}: {problem.text}", 0)
-    sys.stdout.write(f"{page} and {len(written)} files beside it\n")
+    sys.stdout.write(f"{page} and {len(written) + 2 * len(svgs)} files beside it\n")
     return FAILED if report.errors else 0
 
 

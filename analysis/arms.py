@@ -9,7 +9,6 @@ from analysis.columns import PARTS, counted
 from analysis.matching import cautions, differences, seed_of
 from analysis.records import Arm, ArmKey, Interval, Match, Run
 from analysis.resample import Floats, Means, intervals
-from specrl.algo.amdahl import step_speedup, verification_cost
 from specrl.algo.comparison import STAGES
 
 BASELINE, ARM = "ar.", "arm."
@@ -18,9 +17,6 @@ SAVED = ("generation", "tokens", *OUTSIDE)
 """What a change of the step time is split into; they add up to it."""
 LINEAR = {*(f"saved.{part}" for part in SAVED), "draft_cost", "online_net"}
 PLAIN = {f"{side}{part}" for side in (BASELINE, ARM) for part in PARTS}
-
-_bound = np.vectorize(step_speedup, otypes=[float])
-_cost = np.vectorize(verification_cost, otypes=[float])
 
 
 def arm_of(
@@ -115,8 +111,8 @@ def pair_figures(means: Means) -> Mapping[str, Floats]:
         "bound": bound,
         "engine_bound": _bound(share, per_step),
         "predicted": _bound(share, generation),
-        "cost": _cost(acceptance, generation),
-        "step_cost": _cost(per_step, generation),
+        "cost": _ratio(acceptance, generation),
+        "step_cost": _ratio(per_step, generation),
         "excess": step / bound,
         **{f"saved.{part}": value for part, value in saved.items()},
         **{f"{BASELINE}{part}": ar[part] for part in PARTS},
@@ -137,7 +133,7 @@ def lagging_figures(means: Means) -> Mapping[str, Floats]:
     step, exposed = means[f"{BASELINE}step"], means[f"{BASELINE}exposed"]
     saved = exposed - means[f"{ARM}exposed"]
     share = np.minimum(exposed / step, 1.0)
-    bound = _bound(share, np.inf)
+    bound = _bound(share, np.full_like(share, np.inf))
     found |= {"share": share, "bound": bound, "engine_bound": bound, "cost": np.nan * share}
     found |= {"predicted": step / (step - saved), "excess": found["step"] / bound}
     found |= {"saved.generation": saved, "saved.tokens": 0.0 * saved}
@@ -156,6 +152,12 @@ def _arm_figures(means: Means) -> Mapping[str, Floats]:
         "tokens_per_step": _ratio(means["tokens_decoded"], means["engine_steps"]),
         "exposed": means["exposed"],
     }
+
+
+def _bound(share: Floats, faster: Floats) -> Floats:
+    """`specrl.algo.amdahl.step_speedup` of whole arrays; NaN where `faster` is unknown."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return 1.0 / (share / faster + 1.0 - share)
 
 
 def _ratio(part: Floats, whole: Floats) -> Floats:

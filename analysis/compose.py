@@ -3,18 +3,20 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import chain
 
 import pandas as pd
 
 from analysis import plan
 from analysis.amdahl import check_match, paper_checks
 from analysis.arms import arm_of, match
-from analysis.columns import examine
 from analysis.curves import curve_tests
 from analysis.decisions import family_advice, family_decisions, paper_advice, paper_decisions
+from analysis.examine import examine, odd_views
 from analysis.grid import paper_grid
-from analysis.matching import arm_key, arms_of, differences, families
+from analysis.matching import arms_of, differences, families
 from analysis.paper import REGIMES, Paper
+from analysis.parallel import in_processes
 from analysis.records import (
     Advice,
     AmdahlCheck,
@@ -33,7 +35,7 @@ from analysis.statements import paper_statements
 from analysis.tables import all_tables
 from analysis.views import position_rates, view_rows
 
-ReadViews = Callable[[Run], pd.DataFrame]
+ReadViews = Callable[[Sequence[Run]], Sequence[pd.DataFrame]]
 Tell = Callable[[str], None]
 MOST_SETTINGS = 3
 VIEWED_RUNS = 24
@@ -50,16 +52,15 @@ def compose(
 ) -> Report:
     """Everything that the runs and the paper's numbers say.
 
-    `read_views` gives the `spec/*` metrics of a run's steps; it is asked for runs that draft, and
-    for fewer seeds the more arms there are.
+    `read_views` gives the `spec/*` metrics of each run's steps; it is asked once, for runs that
+    draft, and for fewer seeds the more arms there are.
     """
     examined = [(run, examine(run, warmup_steps)) for run in runs]
     problems = [problem for _, found in examined for problem in found]
     usable = [run for run, found in examined if not any(p.left_out for p in found)]
     grouped = families(usable)
-    drafting = {(n, arm_key(r.config)) for n, members in enumerate(grouped) for r in members}
-    arms = sum(key.drafter != "none" for _, key in drafting)
-    work = _Work(read_views, warmup_steps, tell, arms)
+    work = _Work(warmup_steps, tell)
+    work.read_views(grouped, read_views)
     made = [work.family(members) for members in grouped]
     found = _with_titles(_with_distant_baselines(made, work))
     empty = [_nothing(regime) for regime in REGIMES if regime not in {f.regime for f in found}]
@@ -74,10 +75,10 @@ def compose(
         families=tuple(ordered),
         checks=tuple(checks),
         statements=paper_statements(paper),
-        curves=tuple(t for f in ordered for m in f.matches for t in _curves(f, m)),
+        curves=_curves(ordered),
         decisions=(*(d for f in ordered for d in family_decisions(f)), *paper_decisions(paper)),
         advice=(*work.advice(ordered), *paper_advice(paper)),
-        views=tuple(row for f in ordered for arm in f.arms for row in work.view_rows(f, arm)),
+        views=work.view_rows(ordered),
         grid=paper_grid(paper),
         sources=tuple(sources),
     )
@@ -85,18 +86,33 @@ def compose(
 
 
 class _Work:
-    """What composing keeps between its steps: views read once, figures of each match."""
+    """What composing keeps between its steps: views read at once, figures of each match."""
 
-    def __init__(
-        self, read_views: ReadViews, warmup_steps: int, tell: Tell, drafting_arms: int
-    ) -> None:
-        self._read_views = read_views
-        self._drafting_arms = drafting_arms
+    def __init__(self, warmup_steps: int, tell: Tell) -> None:
         self._warmup_steps = warmup_steps
         self._tell = tell
-        self._views: dict[int, pd.DataFrame] = {}
+        self._views: dict[Run, pd.DataFrame] = {}
         self._figures: dict[int, Mapping[str, Interval]] = {}
         self.problems: list[Problem] = []
+
+    def read_views(self, grouped: Sequence[Sequence[Run]], read: ReadViews) -> None:
+        """Those of every drafting arm: of all seeds, unless that were more than `VIEWED_RUNS`."""
+        arms = [
+            runs
+            for members in grouped
+            for key, runs in arms_of(members)[0].items()
+            if key.drafter != "none"
+        ]
+        seeds = max(1, VIEWED_RUNS // max(1, len(arms)))
+        chosen = [run for runs in arms for run in runs[:seeds]]
+        self._tell(f"acceptance of {len(chosen)} runs")
+        for run, views in zip(chosen, read(chosen), strict=True):
+            counted = views.reindex(run.steps.index[self._warmup_steps :])
+            odd = odd_views(counted)
+            self._views[run] = counted[[]] if odd else counted
+            if odd:
+                text = f"{odd}; its acceptance by position and bucket is left out"
+                self.problems.append(Problem(run.name, text, False))
 
     def family(self, members: Sequence[Run]) -> Family:
         """Arms and matches of runs that agree; titles are still those of the experiment."""
@@ -134,30 +150,25 @@ class _Work:
     def advice(self, found: Sequence[Family]) -> list[Advice]:
         return [advice for family in found for advice in family_advice(family, self._warmup_steps)]
 
-    def view_rows(self, family: Family, arm: Arm) -> tuple[ViewRow, ...]:
-        if arm.key.drafter == "none":
-            return ()
-        self._tell(f"acceptance of {family.title}, {arm.label}")
-        return view_rows(family.title, arm.key, [self._view(run) for run in self._viewed(arm.runs)])
+    def view_rows(self, found: Sequence[Family]) -> tuple[ViewRow, ...]:
+        drafting = [(f.title, a) for f in found for a in f.arms if a.key.drafter != "none"]
+
+        def rows_of(place: tuple[str, Arm]) -> tuple[ViewRow, ...]:
+            title, arm = place
+            return view_rows(title, arm.key, self._viewed(arm.runs))
+
+        return tuple(chain.from_iterable(in_processes(rows_of, drafting)))
 
     def _arm(self, key: ArmKey, runs: Sequence[Run]) -> Arm:
-        drafted = key.drafter != "none"
-        views = [self._view(run) for run in self._viewed(runs)] if drafted else []
-        return arm_of(key, runs, self._warmup_steps, position_rates(views))
+        return arm_of(key, runs, self._warmup_steps, position_rates(self._viewed(runs)))
 
-    def _viewed(self, runs: Sequence[Run]) -> Sequence[Run]:
-        """The seeds whose views are read: all, unless that were more than `VIEWED_RUNS` runs."""
-        return runs[: max(1, VIEWED_RUNS // max(1, self._drafting_arms))]
-
-    def _view(self, run: Run) -> pd.DataFrame:
-        if id(run) not in self._views:
-            counted = run.steps.index[self._warmup_steps :]
-            self._views[id(run)] = self._read_views(run).reindex(counted)
-        return self._views[id(run)]
+    def _viewed(self, runs: Sequence[Run]) -> list[pd.DataFrame]:
+        return [self._views[run] for run in runs if run in self._views]
 
 
-def _curves(family: Family, pair: Match) -> tuple[CurveTest, ...]:
-    return () if pair.refused else curve_tests(family.title, pair)
+def _curves(found: Sequence[Family]) -> tuple[CurveTest, ...]:
+    fair = [(f.title, pair) for f in found for pair in f.matches if not pair.refused]
+    return tuple(chain.from_iterable(in_processes(lambda it: curve_tests(*it), fair)))
 
 
 def _baseline(arms: Sequence[Arm], key: ArmKey) -> Arm | None:

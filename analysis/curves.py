@@ -17,6 +17,7 @@ LEVEL = 1.0 - CONFIDENCE
 POWER = 0.8
 TWO_SIDED = float(stats.norm.ppf(1 - LEVEL / 2))
 FEWEST_EVALUATIONS = 3
+COUNTED = (ACCURACY, "eval/num_prompts", "eval/samples")
 NAMES = {ACCURACY: "validation accuracy", REWARD: "mean reward"}
 BINOMIAL = "binomial noise of the validation samples"
 STEPS = "differences between steps (block bootstrap)"
@@ -106,16 +107,20 @@ def _errors(seeds: Sequence[pd.DataFrame], points: int) -> list[tuple[float, str
 
 
 def _evaluations(baseline: pd.DataFrame, arm: pd.DataFrame) -> pd.DataFrame:
-    both = baseline.join(arm, how="inner", lsuffix="_ar", rsuffix="_arm")
-    both = both[np.isfinite(both[f"{ACCURACY}_ar"]) & np.isfinite(both[f"{ACCURACY}_arm"])]
-    variance = pd.Series(0.0, index=both.index)
-    for side in ("ar", "arm"):
-        samples = both[f"eval/num_prompts_{side}"] * both[f"eval/samples_{side}"]
+    steps = baseline.index.intersection(arm.index)
+    accuracies, variance = [], np.zeros(len(steps))
+    for table in (baseline, arm):
+        accuracy, prompts, per_prompt = table.loc[steps, [*COUNTED]].to_numpy(float).T
+        samples = prompts * per_prompt
         # One success and one failure more (Wilson's centre): 0 of n is not without noise.
-        share = (both[f"{ACCURACY}_{side}"] * samples + 1) / (samples + 2)
-        variance += share * (1 - share) / samples
-    difference = both[f"{ACCURACY}_arm"] - both[f"{ACCURACY}_ar"]
-    return pd.DataFrame({"difference": difference, "variance": variance}).dropna()
+        share = (accuracy * samples + 1) / (samples + 2)
+        with np.errstate(divide="ignore"):  # no samples: the step is left out below
+            variance += share * (1 - share) / samples
+        accuracies.append(accuracy)
+    difference = accuracies[1] - accuracies[0]
+    known = np.isfinite(difference) & np.isfinite(variance)
+    columns = {"difference": difference[known], "variance": variance[known]}
+    return pd.DataFrame(columns, index=steps[known])
 
 
 def _rewards(baseline: pd.DataFrame, arm: pd.DataFrame) -> pd.DataFrame:

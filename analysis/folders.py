@@ -2,6 +2,7 @@
 
 import math
 import os
+import stat
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from specrl.telemetry.jsonl import (
     METRICS_FILE,
     STEP_MARK,
     RunInfo,
+    read_from,
     read_info,
     read_run,
 )
@@ -24,6 +26,9 @@ from specrl.telemetry.mlflow_run import flatten
 
 SKIPPED = {"checkpoints", "logs", ".git", ".venv"}
 BLOCK_BYTES = 1 << 24
+LARGEST_BYTES = 1 << 30
+"""A run of 100,000 steps stays below it; what is larger is no record of a run."""
+
 DAMAGED = (ValueError, TypeError, KeyError, NotImplementedError)
 """What reading all lines at once raises where one is damaged; Arrow's errors are among them."""
 
@@ -45,9 +50,12 @@ def find_folders(roots: Sequence[Path]) -> list[Path]:
 
 
 def read_folder(folder: Path) -> Run:
-    """The run of a folder, without its acceptance views; damaged lines are left out."""
-    info = _whole_info(folder)
-    frame = metrics_frame(folder, CORE)
+    """The run of a folder, without its acceptance views.
+
+    Whatever its two files are, it reads what can be read; `notes` of the run say what cannot.
+    """
+    info, notes = _whole_info(folder)
+    frame, damage = metrics_frame(folder, CORE)
     return Run(
         name=folder.name,
         source=str(folder),
@@ -60,14 +68,43 @@ def read_folder(folder: Path) -> Run:
         git_commit=info.git_commit if info else None,
         machine=info.machine if info else "",
         overrides=tuple(info.overrides) if info else (),
+        notes=(*notes, *damage),
     )
 
 
-def _whole_info(folder: Path) -> RunInfo | None:
-    """run.json, None also where a value is of another kind than what specrl writes."""
+def read_views(folder: Path) -> pd.DataFrame:
+    """Every `spec/*` metric of a run's steps; none where they cannot be read any more."""
+    path = folder / METRICS_FILE
+    if _unreadable(path) or not path.exists():
+        return _nothing(())
+    try:
+        return _fast_frame(_complete_lines(path), None).filter(regex="^spec/")
+    except DAMAGED:
+        return _careful_frame(folder, None).filter(regex="^spec/")
+
+
+def metrics_frame(folder: Path, names: Sequence[str]) -> tuple[pd.DataFrame, list[str]]:
+    """[steps, names], NaN where a step lacks a metric; and what could not be read, in words."""
+    path = folder / METRICS_FILE
+    problem = _unreadable(path)
+    if problem:
+        return _nothing(names), [problem]
+    if not path.exists():
+        return _nothing(names), []
+    try:
+        return _fast_frame(_complete_lines(path), names), []
+    except DAMAGED:
+        return _careful_frame(folder, names), _damaged_lines(path)
+
+
+def _whole_info(folder: Path) -> tuple[RunInfo | None, list[str]]:
+    """run.json, None also where a value is of another kind than what specrl writes; and why."""
+    problem = _unreadable(folder / INFO_FILE)
+    if problem:
+        return None, [problem]
     info = read_info(folder)
     if info is None:
-        return None
+        return None, []
     whole = (
         isinstance(info.config, Mapping)
         and isinstance(info.created_s, int | float)
@@ -77,32 +114,38 @@ def _whole_info(folder: Path) -> RunInfo | None:
         and isinstance(info.status, str | None)
         and isinstance(info.git_commit, str | None)
     )
-    return info if whole else None
+    return info if whole else None, []
 
 
-def read_views(folder: Path) -> pd.DataFrame:
-    """Every `spec/*` metric of a run's steps."""
+def _unreadable(path: Path) -> str:
+    """Why a file that is there cannot be read, "" where it can or is not there."""
     try:
-        return _fast_frame(folder / METRICS_FILE, None).filter(regex="^spec/")
-    except DAMAGED:
-        return _careful_frame(folder, None).filter(regex="^spec/")
+        found = path.stat()
+        if not stat.S_ISREG(found.st_mode):
+            return f"{path.name} is no file"
+        if found.st_size > LARGEST_BYTES:
+            return f"{path.name} has {found.st_size} bytes, more than {LARGEST_BYTES}: not read"
+        with path.open("rb"):
+            return ""
+    except FileNotFoundError:
+        return f"{path.name} is a link to nothing" if path.is_symlink() else ""
+    except OSError as error:
+        return f"{path.name} cannot be read: {error.strerror}"
 
 
-def metrics_frame(folder: Path, names: Sequence[str]) -> pd.DataFrame:
-    """[steps, names], NaN where a step lacks a metric."""
-    path = folder / METRICS_FILE
-    if not path.exists():
-        return _nothing(names)
-    try:
-        return _fast_frame(path, names)
-    except DAMAGED:
-        return _careful_frame(folder, names)
+def _damaged_lines(path: Path) -> list[str]:
+    lines = sum(bool(line.strip()) for line in _complete_lines(path).splitlines())
+    damaged = lines - len(read_from(path, 0)[0])
+    return [f"{damaged} damaged line(s) of {lines} in {path.name} left out"] if damaged else []
 
 
-def _fast_frame(path: Path, names: Sequence[str] | None) -> pd.DataFrame:
-    """`names` None reads every metric. Raises one of `DAMAGED` for a damaged line."""
+def _complete_lines(path: Path) -> bytes:
     data = path.read_bytes()
-    data = data[: data.rfind(b"\n") + 1]
+    return data[: data.rfind(b"\n") + 1]
+
+
+def _fast_frame(data: bytes, names: Sequence[str] | None) -> pd.DataFrame:
+    """`names` None reads every metric. Raises one of `DAMAGED` for a damaged line."""
     if not data.strip():
         return _nothing(names or ())
     parse = arrow_json.ParseOptions()
@@ -114,7 +157,7 @@ def _fast_frame(path: Path, names: Sequence[str] | None) -> pd.DataFrame:
     read = arrow_json.ReadOptions(use_threads=False, block_size=max(BLOCK_BYTES, len(data)))
     table = arrow_json.read_json(pa.BufferReader(data), read_options=read, parse_options=parse)
     if table["step"].null_count:
-        raise ValueError(f"{path}: a line without a step")
+        raise ValueError("a line without a step")
     frame = _columns_of(table, "metrics").astype(float)
     frame.index = pd.Index(table["step"].to_pandas(), name="step")
     if "non_finite" in table.column_names and table["non_finite"].null_count < table.num_rows:
@@ -166,5 +209,7 @@ def _below(root: Path) -> Iterator[Path]:
 
 
 def _changed_s(folder: Path) -> float:
-    path = folder / METRICS_FILE
-    return path.stat().st_mtime if path.exists() else 0.0
+    try:
+        return (folder / METRICS_FILE).stat().st_mtime
+    except OSError:
+        return 0.0

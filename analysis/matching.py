@@ -1,4 +1,8 @@
-"""Which runs are one arm, and which arms may be compared."""
+"""Which runs are one arm, and which arms may be compared.
+
+Runs of any origin: whole configs and machines are held against each other. Within one sweep the
+words of the command line suffice (`specrl.sweep.comparison`): all else is the same there.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence

@@ -2,13 +2,16 @@
 
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
 import pandas as pd
 
 from analysis.columns import ACCURACY, CORE
+from analysis.parallel import in_processes
 from analysis.records import Run
 from specrl.errors import RunError, UserError
 from specrl.telemetry.jsonl import STEP_MARK
@@ -17,9 +20,13 @@ from specrl.telemetry.mlflow_run import KEY_TAG, absolute_uri
 
 TIMEOUT_S = 30.0
 RUNS_PER_PAGE = 1000
-RUNS_PER_QUERY = 50
+REQUESTS_AT_ONCE = 8
 STATES = {"FINISHED": "finished", "KILLED": "interrupted", "RUNNING": None, "SCHEDULED": None}
 PARAM_IS_TAG = "changed."
+VIEWS = "spec/"
+
+Point = tuple[str, int, int, float | None]
+"""Metric, step, milliseconds, value (None is not a number)."""
 
 
 T = TypeVar("T")
@@ -42,28 +49,20 @@ class MlflowRuns:
         """(MLflow experiment, run) of every specrl run that began at or after `since_s`."""
         return _asked(self.uri, lambda: self._read(since_s))
 
-    def views(self, run: Run) -> pd.DataFrame:
-        """Every `spec/*` metric of a run's steps."""
-        run_id = run.source.rpartition("#")[2]
-        return _asked(self.uri, lambda: self._views(run_id))
+    def views(self, runs: Sequence[Run]) -> list[pd.DataFrame]:
+        """Every `spec/*` metric of each run's steps."""
+        ids = [run.source.rpartition("#")[2] for run in runs]
+        return _asked(self.uri, lambda: self._histories(ids, None))
 
     def _read(self, since_s: float) -> list[tuple[str, Run]]:
         names = {e.experiment_id: e.name for e in self._pages("search_experiments")}
         wanted = f"tags.`{KEY_TAG}` != '' and attributes.start_time >= {int(since_s * 1000)}"
         found = self._pages("search_runs", list(names), wanted) if names else []
-        ids = [run.info.run_id for run in found]
-        frames: dict[str, pd.DataFrame] = {}
-        for start in range(0, len(ids), RUNS_PER_QUERY):
-            frames |= self._histories(ids[start : start + RUNS_PER_QUERY], CORE)
+        frames = self._histories([run.info.run_id for run in found], CORE)
         return [
-            (names[run.info.experiment_id], self._run(run, frames[run.info.run_id]))
-            for run in found
+            (names[run.info.experiment_id], self._run(run, frame))
+            for run, frame in zip(found, frames, strict=True)
         ]
-
-    def _views(self, run_id: str) -> pd.DataFrame:
-        latest = self._client.get_run(run_id).data.metrics
-        names = [name for name in latest if name.startswith("spec/")]
-        return self._histories([run_id], names)[run_id]
 
     def _pages(self, method: str, *arguments: Any) -> list[Any]:
         call, items, token = getattr(self._client, method), [], None
@@ -96,53 +95,69 @@ class MlflowRuns:
             overrides=tuple(tags.get("overrides", "").split()),
         )
 
-    def _histories(self, ids: Sequence[str], names: Sequence[str]) -> dict[str, pd.DataFrame]:
-        """[steps, names] of each run; of a step logged twice the first value counts."""
-        store = self._client._tracking_client.store
-        if hasattr(store, "ManagedSessionMaker"):
-            points = _from_database(store, ids, names)
-        else:
-            points = self._from_server(ids, names)
-        frames = dict(tuple(points.groupby("run", sort=False)))
-        return {run_id: _wide(frames.get(run_id), names) for run_id in ids}
+    def _histories(self, ids: Sequence[str], names: Sequence[str] | None) -> list[pd.DataFrame]:
+        """[steps, names] of each run, None: every `spec/*`; of repeated steps the first counts.
 
-    def _from_server(self, ids: Sequence[str], names: Sequence[str]) -> pd.DataFrame:
-        rows = [
-            (run_id, name, point.step, point.timestamp, point.value)
-            for run_id in ids
-            for name in set(names) & self._client.get_run(run_id).data.metrics.keys()
-            for point in self._client.get_metric_history(run_id, name)
-        ]
-        return pd.DataFrame(rows, columns=["run", "name", "step", "time", "value"])
+        A sqlite file is read as one: MLflow's client asks once per run and metric, and makes an
+        object of every point (benchmarks/README.md has what that costs).
+        """
+        if self.uri.startswith(SQLITE):
+            file = Path(self.uri.removeprefix(SQLITE))
+            return in_processes(lambda run_id: _from_sqlite(file, run_id, names), ids)
+        with ThreadPoolExecutor(REQUESTS_AT_ONCE) as pool:
+            return [self._from_server(run_id, names, pool) for run_id in ids]
+
+    def _from_server(
+        self, run_id: str, names: Sequence[str] | None, pool: ThreadPoolExecutor
+    ) -> pd.DataFrame:
+        known = self._client.get_run(run_id).data.metrics
+        wanted = [name for name in known if (name in names if names else _is_view(name))]
+        histories = pool.map(lambda name: self._client.get_metric_history(run_id, name), wanted)
+        points = [(p.key, p.step, p.timestamp, p.value) for points in histories for p in points]
+        return _wide(points, names)
+
+
+def _from_sqlite(file: Path, run_id: str, names: Sequence[str] | None) -> pd.DataFrame:
+    """From MLflow's table `metrics`; opened for each run, since processes cannot share it."""
+    query = (
+        "SELECT key, step, timestamp, CASE WHEN is_nan THEN NULL ELSE value END FROM metrics "
+        "WHERE run_uuid = ? AND "
+    )
+    chosen = f"key IN ({', '.join('?' * len(names))})" if names else f"key LIKE '{VIEWS}%'"
+    with closing(_opened(file)) as database:
+        points = database.execute(query + chosen, [run_id, *(names or ())]).fetchall()
+    return _wide(points, names)
+
+
+def _opened(file: Path) -> sqlite3.Connection:
+    return sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)
+
+
+def _is_view(name: str) -> bool:
+    return name.startswith(VIEWS)
 
 
 def _has_tables(file: Path) -> bool:
     """Asked before MLflow opens the file, since it would write its tables into it."""
-    with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as database:
+    with closing(_opened(file)) as database:
         query = "SELECT count(*) FROM sqlite_master WHERE name = 'experiments'"
         return bool(database.execute(query).fetchone()[0])
 
 
-def _from_database(store: Any, ids: Sequence[str], names: Sequence[str]) -> pd.DataFrame:
-    """Every point in one query: MLflow's client asks once per run and metric."""
-    from mlflow.store.tracking.dbmodels.models import SqlMetric as Point
-
-    with store.ManagedSessionMaker() as session:
-        place, value = (Point.run_uuid, Point.key, Point.step, Point.timestamp), Point.value
-        chosen = Point.run_uuid.in_(list(ids)), Point.key.in_(list(names))
-        rows = session.query(*place, value, Point.is_nan).filter(*chosen).all()
-    frame = pd.DataFrame(rows, columns=["run", "name", "step", "time", "value", "is_nan"])
-    frame["value"] = frame["value"].astype(float).mask(frame["is_nan"].astype(bool))
-    return frame.drop(columns="is_nan")
-
-
-def _wide(points: pd.DataFrame | None, names: Sequence[str]) -> pd.DataFrame:
-    if points is None:
-        return pd.DataFrame(columns=list(names), index=pd.Index([], name="step"), dtype=float)
-    first = points.sort_values("time", kind="stable").drop_duplicates(["name", "step"])
-    wide = first.pivot(index="step", columns="name", values="value")
-    wide.columns.name = None
-    return wide.reindex(columns=list(names)).sort_index()
+def _wide(points: Sequence[Point], names: Sequence[str] | None) -> pd.DataFrame:
+    """A row a step, a column a metric, NaN where there is no point."""
+    keys, steps, times, values = zip(*points, strict=True) if points else ((), (), (), ())
+    columns = list(names or dict.fromkeys(keys))
+    index, row_P = np.unique(np.asarray(steps, int), return_inverse=True)
+    place = {name: number for number, name in enumerate(columns)}
+    column_P = np.array([place[key] for key in keys], int)
+    latest_first_P = np.argsort(np.asarray(times, float), kind="stable")[::-1]
+    table = np.full((len(index), len(columns)), np.nan)
+    # Of points for one place the last assignment stays: the earliest.
+    table[row_P[latest_first_P], column_P[latest_first_P]] = np.asarray(values, float)[
+        latest_first_P
+    ]
+    return pd.DataFrame(table, columns=columns, index=pd.Index(index, name="step"))
 
 
 def _asked(uri: str, question: Callable[[], T]) -> T:

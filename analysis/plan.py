@@ -2,10 +2,12 @@
 
 import shlex
 from collections.abc import Sequence
+from importlib import resources
 
 from analysis.matching import MAY_DIFFER
 from analysis.paper import REGIMES, TITLES
 from analysis.records import ArmKey, Missing, Run
+from specrl.config.overrides import key_of
 
 BASELINE = ArmKey("none")
 SPEC = ArmKey("eagle3", "3", "dapo", "offline")
@@ -14,7 +16,10 @@ INITS = ("ultrachat", "dapo")
 ADAPTATIONS = ("offline", "online")
 LENGTHS = (3, 5, 7)
 LAG = 1
-OWN_OVERRIDES = ("experiment", "seed", "steps")
+OWN_OVERRIDES = ("experiment", "seed", "sweep")
+ASYNC = "execution=async"
+LATER = "comes with a later feature"
+"""Said in place of a command that specrl does not take yet."""
 
 
 def eagle3(k: int = 3, init: str = "dapo", adaptation: str = "offline", lag: int = 0) -> ArmKey:
@@ -46,11 +51,13 @@ def title_of(experiment: str) -> str:
 
 
 def missing(experiment: str, key: ArmKey, runs: Sequence[Run] = ()) -> Missing:
-    """How to make the arm.
+    """How to make the arm; no command where specrl has no choice for it yet.
 
     What all `runs` were given, and says nothing of it, is kept; so are settings of the draft that
     all runs with its drafter were given.
     """
+    if key.max_lag and not available(ASYNC):
+        return Missing(key, "")
     words = [f"experiment={experiment}"]
     words += [word for word in _shared(runs) if _kept(word)]
     alike = [run for run in runs if run.drafter == key.drafter]
@@ -59,8 +66,14 @@ def missing(experiment: str, key: ArmKey, runs: Sequence[Run] = ()) -> Missing:
     words += [f"drafter.k={key.k}"] if key.k else []
     words += [f"init={key.init}"] if key.init else []
     words += [f"adaptation={key.adaptation}"] if key.adaptation == "online" else []
-    words += [f"execution=async execution.max_lag={key.max_lag}"] if key.max_lag else []
-    return Missing(key, " ".join(["specrl", *(_quoted(word) for word in words)]))
+    words += [ASYNC, f"execution.max_lag={key.max_lag}"] if key.max_lag else []
+    return Missing(key, shlex.join(["specrl", *words]))
+
+
+def available(choice: str) -> bool:
+    """Whether specrl has the choice, e.g. "execution=async"."""
+    group, _, name = choice.partition("=")
+    return (resources.files("specrl") / "conf" / group / f"{name}.yaml").is_file()
 
 
 def _shared(runs: Sequence[Run]) -> list[str]:
@@ -69,17 +82,9 @@ def _shared(runs: Sequence[Run]) -> list[str]:
 
 
 def _sets_draft(word: str) -> bool:
-    name = _key(word)
+    name = key_of(word)
     return name.startswith(("drafter.", "init.", "adaptation.")) and name != "drafter.k"
 
 
 def _kept(word: str) -> bool:
-    return _key(word).partition(".")[0] not in (*MAY_DIFFER, *OWN_OVERRIDES)
-
-
-def _key(word: str) -> str:
-    return word.lstrip("+~").partition("=")[0]
-
-
-def _quoted(word: str) -> str:
-    return word if " execution.max_lag=" in word else shlex.quote(word)
+    return key_of(word).partition(".")[0] not in (*MAY_DIFFER, *OWN_OVERRIDES)

@@ -36,7 +36,7 @@ class Run:
     (index `step`, a column per metric of `columns.CORE`, NaN where a step lacks one);
     `evaluations` one per validation (index: policy updates before it, columns eval/*). `status` is
     "finished", "failed: ...", "interrupted" or None (still going, or killed). `created_s` is Unix
-    time. `machine` is "" where the run does not say.
+    time. `machine` is "" where the run does not say. `notes` say what of it could not be read.
     """
 
     name: str
@@ -50,6 +50,7 @@ class Run:
     git_commit: str | None = None
     machine: str = ""
     overrides: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def experiment(self) -> str:
@@ -164,7 +165,7 @@ class Match:
 
 @dataclass(frozen=True)
 class Missing:
-    """An arm of a table that no run gives, and the command that would."""
+    """An arm of a table that no run gives, and the command that would; "" where none does yet."""
 
     key: ArmKey
     command: str

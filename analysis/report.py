@@ -10,9 +10,9 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from analysis.answer import answers
-from analysis.figures.export import inline_svg
 from analysis.figures.picture import Absent, Picture
 from analysis.paper import TITLES, Paper
+from analysis.plan import LATER
 from analysis.records import Cell, Report, Row, Table
 
 TEMPLATES: Final = Path(__file__).parent / "templates"
@@ -63,8 +63,11 @@ class Section:
         return bool(self.intro or self.points or self.tables or self.pictures)
 
 
-def render_html(report: Report, pictures: Sequence[Picture]) -> str:
-    """The page. Whatever a run is called stays text: autoescape is on."""
+def render_html(report: Report, pictures: Sequence[Picture], svgs: Mapping[str, str]) -> str:
+    """The page; `svgs` has the `inline_svg` of every picture with a figure, by its name.
+
+    Whatever a run is called stays text: autoescape is on.
+    """
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES),
         autoescape=True,
@@ -75,18 +78,19 @@ def render_html(report: Report, pictures: Sequence[Picture]) -> str:
     return environment.get_template("report.html.j2").render(
         report=report,
         answers=answers(report),
-        sections=_sections(report, [_shown(picture) for picture in pictures]),
+        sections=_sections(report, [_shown(picture, svgs) for picture in pictures]),
         violates=_violating(report),
         made_by=MADE_BY,
+        later=LATER,
         heading=_heading,
         summary=_summary(report),
         style=Markup((TEMPLATES / "page.css").read_text(encoding="utf-8")),  # ours
     )
 
 
-def _shown(picture: Picture) -> Shown:
+def _shown(picture: Picture, svgs: Mapping[str, str]) -> Shown:
     # The SVG holds shapes only: matplotlib draws letters as paths (see inline_svg).
-    svg = Markup(inline_svg(picture)) if picture.figure is not None else ""
+    svg = Markup(svgs[picture.name]) if picture.figure is not None else ""
     return Shown(picture.name, picture.title, picture.caption, picture.alt, svg, picture.missing)
 
 
@@ -160,7 +164,7 @@ def _missing(report: Report) -> Section:
         for problem in report.problems
     ]
     commands = tuple(
-        Row((Cell(missing.key.label), Cell(missing.command, "missing")), family.title)
+        Row((Cell(missing.key.label), Cell(missing.command or LATER, "missing")), family.title)
         for family in report.families
         for missing in family.missing
     )

@@ -1,10 +1,10 @@
 """Confidence intervals of ratios over RL steps, which are correlated, and over seeds.
 
-Legend: N steps, C columns (sums per step), B bootstrap replicates.
+Legend: N steps, C columns (sums per step), B bootstrap replicates, S seeds.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -74,45 +74,48 @@ def intervals(
     by_length: dict[int, list[str]] = {}
     for name, slope_C in slopes.items():
         by_length.setdefault(block_length(longest @ slope_C), []).append(name)
+    measured_SC = np.stack([rows_NC.mean(axis=0) for rows_NC in rows])
+    measured = statistics(_named(measured_SC, names)) if len(rows) > 1 else {}
     for length, members in by_length.items():
         drawn = _drawn(rows, names, statistics, length)
-        found |= {n: _interval(spread[n], steps, n, drawn, n in linear) for n in members}
+        for name in members:
+            found[name] = _interval(found[name], name, drawn, measured, name in linear)
     return found
 
 
 @dataclass(frozen=True)
 class _Drawn:
-    """Every statistic of the replicates of one block length: pooled, by seed, and as measured.
+    """Statistics of the replicates of one block length, `pooled` [B] and `by_seed` [S, B].
 
-    `blocks` counts them by seed.
+    `by_seed` is empty with one seed; `blocks` counts them by seed.
     """
 
     pooled: Mapping[str, Floats]
-    by_seed: Sequence[Mapping[str, Floats]]
-    measured: Sequence[Mapping[str, Floats]]
+    by_seed: Mapping[str, Floats]
     blocks: Sequence[float]
 
 
 def _drawn(
     rows: Sequence[Floats], names: Sequence[str], statistics: Statistics, length: int
 ) -> _Drawn:
-    total = sum(len(rows_NC) for rows_NC in rows)
-    lengths = [min(length, max(1, len(rows_NC) // FEWEST_BLOCKS)) for rows_NC in rows]
-    means = [
-        _weights(len(rows_NC), own) @ rows_NC for rows_NC, own in zip(rows, lengths, strict=True)
-    ]
-    shares = [len(rows_NC) / total for rows_NC in rows]
-    pooled_BC = np.sum([w * means_BC for w, means_BC in zip(shares, means, strict=True)], axis=0)
-    several = len(rows) > 1
+    steps_S = np.array([len(rows_NC) for rows_NC in rows])
+    lengths = [min(length, max(1, steps // FEWEST_BLOCKS)) for steps in steps_S]
+    means_SBC = np.stack(
+        [_weights(len(rows_NC), own) @ rows_NC for rows_NC, own in zip(rows, lengths, strict=True)]
+    )
+    pooled_BC = np.tensordot(steps_S / steps_S.sum(), means_SBC, axes=1)
     return _Drawn(
         pooled=statistics(_named(pooled_BC, names)),
-        by_seed=[statistics(_named(means_BC, names)) for means_BC in means] if several else [],
-        measured=[statistics(_named(r.mean(axis=0), names)) for r in rows] if several else [],
-        blocks=[len(rows_NC) / own for rows_NC, own in zip(rows, lengths, strict=True)],
+        by_seed=statistics(_named(means_SBC, names)) if len(rows) > 1 else {},
+        blocks=[steps / own for steps, own in zip(steps_S, lengths, strict=True)],
     )
 
 
-def _interval(value: float, steps: int, name: str, drawn: _Drawn, linear: bool) -> Interval:
+def _interval(
+    value: Interval, name: str, drawn: _Drawn, measured: Mapping[str, Floats], linear: bool
+) -> Interval:
+    """`measured` has each statistic by seed, [S]; empty with one seed."""
+
     def scale(figures: Mapping[str, Floats]) -> Floats:
         figure = np.asarray(figures[name], float)
         with np.errstate(invalid="ignore", divide="ignore"):  # a replicate at or below 0
@@ -122,26 +125,26 @@ def _interval(value: float, steps: int, name: str, drawn: _Drawn, linear: bool) 
     df = max(1.0, blocks - len(drawn.blocks))
     reach = _spread(scale(drawn.pooled)) * np.sqrt(blocks / df)
     reach *= stats.t.ppf(0.5 + CONFIDENCE / 2, df)
-    if drawn.by_seed:
-        effects = [float(scale(figures)) for figures in drawn.measured]
+    if measured:
         errors = [
-            _spread(scale(figures)) * np.sqrt(count / max(1.0, count - 1))
-            for figures, count in zip(drawn.by_seed, drawn.blocks, strict=True)
+            _spread(draws_B) * np.sqrt(count / max(1.0, count - 1))
+            for draws_B, count in zip(scale(drawn.by_seed), drawn.blocks, strict=True)
         ]
-        reach = max(reach, _between_seeds(effects, errors))
+        reach = max(reach, _between_seeds(scale(measured), errors))
+    middle = value.value
     if linear:
-        return Interval(value, float(value - reach), float(value + reach), steps)
-    return Interval(value, float(value * np.exp(-reach)), float(value * np.exp(reach)), steps)
+        return replace(value, low=float(middle - reach), high=float(middle + reach))
+    return replace(value, low=float(middle * np.exp(-reach)), high=float(middle * np.exp(reach)))
 
 
-def _between_seeds(effects: Sequence[float], errors: Sequence[float]) -> float:
+def _between_seeds(effects: Floats, errors: Sequence[float]) -> float:
     """Half width of the random-effects interval; 0 where the seeds agree within their errors."""
     variances = np.square(errors)
     if not np.all(variances > 0) or np.ptp(effects) == 0:
         return 0.0
     # The variance between seeds may come out below 0; the test below then finds them alike.
     with np.errstate(invalid="ignore", divide="ignore"):
-        combined = combine_effects(np.asarray(effects), variances, method_re="dl", use_t=True)
+        combined = combine_effects(effects, variances, method_re="dl", use_t=True)
     if combined.test_homogeneity().pvalue > HOMOGENEOUS:
         return 0.0
     _, (low, high), *_ = combined.conf_int(alpha=1 - CONFIDENCE)
@@ -163,7 +166,7 @@ def block_length(series_N: Floats) -> int:
     return int(np.clip(rounded, 1, longest))
 
 
-@lru_cache(maxsize=128)
+@lru_cache(maxsize=32)
 def _weights(steps: int, length: int) -> Floats:
     """[B, N]: the share of each step in each replicate."""
     bootstrap = CircularBlockBootstrap(length, np.arange(steps), seed=SEED)

@@ -10,11 +10,11 @@ import pandas as pd
 
 from analysis import folders
 from analysis.mlflow_runs import MlflowRuns
+from analysis.parallel import in_processes
 from analysis.records import Run
 from specrl.errors import UserError
 
 Tell = Callable[[str], None]
-TOLD_EVERY = 20
 
 
 @dataclass(frozen=True)
@@ -59,19 +59,21 @@ class Source:
             )
         return list(once.values())
 
-    def views(self, run: Run) -> pd.DataFrame:
-        """Every `spec/*` metric of the run's steps."""
-        if self._mlflow is not None and run.source.startswith(f"{self._mlflow.uri}#"):
-            return self._mlflow.views(run)
-        return folders.read_views(Path(run.source))
+    def views(self, runs: Sequence[Run]) -> list[pd.DataFrame]:
+        """Every `spec/*` metric of each run's steps."""
+        own = f"{self._mlflow.uri}#" if self._mlflow is not None else None
+        tracked = [run for run in runs if own is not None and run.source.startswith(own)]
+        local = [run for run in runs if run not in tracked]
+        frames = in_processes(folders.read_views, [Path(run.source) for run in local])
+        found = dict(zip(local, frames, strict=True))
+        if self._mlflow is not None:
+            found |= dict(zip(tracked, self._mlflow.views(tracked), strict=True))
+        return [found[run] for run in runs]
 
     def _from_folders(self, chosen: Filter, tell: Tell) -> list[Run]:
         paths = folders.find_folders(self.roots)
-        runs = []
-        for number, path in enumerate(paths, start=1):
-            runs.append(folders.read_folder(path))
-            if number % TOLD_EVERY == 0:
-                tell(f"{number} of {len(paths)} run folders")
+        tell(f"{len(paths)} run folders")
+        runs = in_processes(folders.read_folder, paths)
         if paths:
             self.described.append(f"{len(paths)} folders in {', '.join(map(str, self.roots))}")
         return [run for run in runs if chosen.takes(run)]

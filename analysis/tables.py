@@ -245,8 +245,8 @@ def _own(family: Family, key: ArmKey, value: Interval | None, unit: str = "") ->
         return measured(value, unit)
     if family.arm(key) is not None:
         return EMPTY
-    command = next((m.command for m in family.missing if m.key == key), "")
-    return Cell("missing", "missing", note=command)
+    found = next((m for m in family.missing if m.key == key), None)
+    return Cell("missing", "missing", note=(found.command or plan.LATER) if found else "")
 
 
 def _speedup(family: Family, key: ArmKey, value: Interval | None) -> Cell:
@@ -270,7 +270,9 @@ def _gaps(table: Table) -> list[str]:
     lines: dict[str, None] = {}
     for row in table.rows:
         for cell in row.cells:
-            if cell.kind == "missing" and cell.note:
+            if cell.kind == "missing" and cell.note == plan.LATER:
+                lines[f"missing {row.cells[0].text}: {plan.LATER}"] = None
+            elif cell.kind == "missing" and cell.note:
                 lines[f"missing, made by: {cell.note}"] = None
             elif cell.kind == "refused":
                 lines[f"{row.group}, {row.cells[0].text}: not compared ({cell.note})"] = None

@@ -15,7 +15,8 @@ def number(value: float, digits: int | None = None) -> str:
         digits = MOST_DECIMALS
         if abs(value) >= 1:
             digits = max(0, SIGNIFICANT - 1 - floor(log10(abs(value))))
-    return f"{value:.{digits}f}"
+    text = f"{value:.{digits}f}"
+    return text if float(text) else text.removeprefix("-")
 
 
 def with_unit(text: str, unit: str) -> str:
@@ -30,7 +31,7 @@ def interval_text(interval: Interval, unit: str = "", digits: int | None = None)
     if interval.low is None or interval.high is None:
         return text
     decimals = len(text.rstrip("x").partition(".")[2])
-    return f"{text} [{interval.low:.{decimals}f}, {interval.high:.{decimals}f}]"
+    return f"{text} [{number(interval.low, decimals)}, {number(interval.high, decimals)}]"
 
 
 def label(text: str) -> Cell:

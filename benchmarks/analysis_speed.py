@@ -8,11 +8,14 @@ The MLflow file holds the figures that tables need and one run's acceptance view
 
 import argparse
 import json
+import shutil
 import sqlite3
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +33,7 @@ ARMS = (
     ("mtp", 3, None, None),
 )
 DISTINCT = 40
+REPLAYED = 2
 REGIMES = ("rl_think_cpu", "rl_zero_cpu")
 BUCKETS = {"lag": 1, "length": 7, "decile": 10, "entropy": 6, "token_entropy": 7}
 SECONDS = {"data": 0.1, "prepare": 0.5, "generation": 9.0, "logprob": 2.0, "training": 5.0}
@@ -118,18 +122,45 @@ def views() -> list[str]:
 
 
 def fill_mlflow(root: Path) -> str:
-    """One run of every arm is replayed into MLflow, and its other seeds are copies of it."""
+    """MLflow makes its tables and one run of every arm, of `REPLAYED` steps; the other steps and
+    seeds are rows of the same kind, since MLflow itself takes half an hour for all of them."""
     file = root / "mlflow.db"
     uri = f"sqlite:///{file}"
     folders = sorted((root / "runs").iterdir())
     originals = {folder.name.rpartition("-")[0]: folder for folder in folders[::-1]}
-    ids = {name: replay(folder, uri, "specrl").run_id for name, folder in originals.items()}
+    ids = {name: replay(beginning(folder, root), uri, "specrl").run_id
+           for name, folder in originals.items()}  # fmt: skip
     copies = [folder for folder in folders if folder not in originals.values()]
     with sqlite3.connect(file) as database:
+        database.execute("pragma synchronous = off")
+        for name, folder in originals.items():
+            columns = "run_uuid, step, timestamp, key, value, is_nan"
+            database.executemany(
+                f"insert into metrics ({columns}) values (?, ?, ?, ?, ?, 0)",
+                later_rows(ids[name], folder),
+            )
         for number, folder in enumerate(copies):
             name, _, seed = folder.name.rpartition("-")
             copy_run(database, ids[name], f"{number:032x}", seed)
     return uri
+
+
+def beginning(folder: Path, root: Path) -> Path:
+    """The run's first `REPLAYED` steps as a folder of their own."""
+    short = root / "beginnings" / folder.name
+    short.mkdir(parents=True)
+    shutil.copy(folder / "run.json", short)
+    with (folder / "metrics.jsonl").open() as file:
+        (short / "metrics.jsonl").write_text("".join(islice(file, REPLAYED)))
+    return short
+
+
+def later_rows(run_id: str, folder: Path) -> Iterator[tuple[str, int, int, str, float]]:
+    with (folder / "metrics.jsonl").open() as file:
+        for line in islice(file, REPLAYED, None):
+            step = json.loads(line)
+            for key, value in step["metrics"].items():
+                yield run_id, step["step"], int(1000 * step["time"]), key, value
 
 
 def copy_run(database: sqlite3.Connection, original: str, copy: str, seed: str) -> None:

@@ -10,7 +10,9 @@ from analysis.figures.style import AMBER, BLUE, INK, ORANGE, RULE, house_style, 
 from analysis.figures.words import short, times
 from analysis.records import AmdahlCheck
 
-ROW_IN = 0.33
+ROW_IN, HEADING_IN = 0.33, 0.2
+ABOVE_IN = 0.23
+"""From a pair to the title of the next family, above the pair's own words."""
 NOTHING = Absent("a matched pair of arms", "specrl -m drafter=none,eagle3 experiment=rl_zero")
 
 
@@ -22,13 +24,17 @@ def measured_against_bound(checks: Sequence[AmdahlCheck]) -> Picture:
     name, title = "speedup_against_bound", "Measured step speedup against the Amdahl bound"
     if not checks:
         return Picture(name, title, "", title, None, (NOTHING,))
+    lines = _lines(checks)
     with house_style():
-        figure = start(0.9 + ROW_IN * len(checks))
+        figure = start(0.9 + ROW_IN * len(checks) + HEADING_IN * (len(lines) - len(checks)))
         axes = figure.subplots()
-        for row, check in enumerate(reversed(checks)):
-            _row(axes, row, check)
+        for height, line in lines:
+            if isinstance(line, str):
+                _words(axes, height, line, INK, weight="bold")
+            else:
+                _row(axes, height, line)
         axes.set(xlabel="step speedup over autoregressive decoding (×)", yticks=[])
-        axes.set_ylim(-0.5, len(checks) - 0.15)
+        axes.set_ylim(-0.5 * ROW_IN, lines[0][0] + 0.75 * HEADING_IN)
         axes.spines["left"].set_visible(False)
         axes.set_xlim(_limits(checks))
         figure.legend(
@@ -42,7 +48,22 @@ def measured_against_bound(checks: Sequence[AmdahlCheck]) -> Picture:
     return Picture(name, title, caption, _alt(title, checks), figure)
 
 
-def _row(axes: Axes, row: int, check: AmdahlCheck) -> None:
+def _lines(checks: Sequence[AmdahlCheck]) -> list[tuple[float, str | AmdahlCheck]]:
+    """From the top down, each with its height in inches: a family's title, then its pairs."""
+    lines: list[tuple[float, str | AmdahlCheck]] = []
+    height, below = 0.0, ""
+    for check in reversed(checks):
+        title = f"{check.title} (paper)" if check.source == "paper" else check.title
+        if below not in ("", title):
+            lines.append((height - ROW_IN + ABOVE_IN, below))
+            height += HEADING_IN
+        lines.append((height, check))
+        height, below = height + ROW_IN, title
+    lines.append((height - ROW_IN + ABOVE_IN, below))
+    return lines[::-1]
+
+
+def _row(axes: Axes, row: float, check: AmdahlCheck) -> None:
     bound = check.bound
     axes.plot(1.0, row, marker="|", markersize=5, markeredgewidth=0.8, color=RULE)
     if bound is not None:
@@ -62,14 +83,17 @@ def _row(axes: Axes, row: int, check: AmdahlCheck) -> None:
         markerfacecolor="#ffffff" if check.source == "paper" and not check.violation else colour,
         zorder=4,
     )  # fmt: skip
-    source = " (paper)" if check.source == "paper" else ""
-    words = f"{short(f'{check.title}, {check.label}', 36)}{source}: {times(step.value)}"
+    words = f"{short(check.label)}: {times(step.value)}"
     if bound is not None:
         words += f", bound {times(bound.value)}"
+    _words(axes, row, words, ORANGE if check.violation else INK)
+
+
+def _words(axes: Axes, row: float, words: str, colour: str, weight: str = "normal") -> None:
     axes.annotate(
-        words, (0, row), xycoords=("axes fraction", "data"), xytext=(0, 6),
-        textcoords="offset points", fontsize=7, va="bottom",
-        color=ORANGE if check.violation else INK,
+        words, (0, row), xycoords=("axes fraction", "data"),
+        xytext=(0, 6 if weight == "normal" else 0), textcoords="offset points", fontsize=7,
+        va="bottom", color=colour, fontweight=weight,
     )  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from analysis import plan
 from analysis.figures.acceptance import VIEWS, acceptance_view
 from analysis.figures.bound import measured_against_bound
 from analysis.figures.cells import HeatCell, end_to_end_cells, rollout_cells, scale_cells
@@ -114,12 +115,9 @@ def _absent(family: Family) -> list[Absent]:
 
 
 def _lag_command(family: Family) -> str:
+    """The command for an arm with a policy lag, "" while there is none."""
     lagging = [missing.command for missing in family.missing if missing.key.max_lag]
-    if lagging:
-        return lagging[0]
-    return (
-        f"specrl experiment={family.experiment} drafter=eagle3 execution=async execution.max_lag=1"
-    )
+    return lagging[0] if lagging else plan.missing(family.experiment, plan.eagle3(lag=1)).command
 
 
 def _one_each(checks: Sequence[AmdahlCheck]) -> list[AmdahlCheck]:

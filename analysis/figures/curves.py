@@ -7,6 +7,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from analysis.figures.picture import Absent, Picture
+from analysis.figures.smooth import smoothing_note, step_line
 from analysis.figures.style import (
     from_zero,
     horizontal_grid,
@@ -22,8 +23,6 @@ from analysis.records import Arm, Family
 LATENCY = "time/generation_s"
 ACCURACY = "eval/accuracy"
 STDERR = "eval/stderr"
-SMOOTHED_SHARE = 40
-"""A smoothed line averages this part of the run around each step."""
 
 
 def training_curves(
@@ -47,7 +46,7 @@ def training_curves(
         axes = figure.subplots(rows, 1, sharex=True, squeeze=False)[:, 0]
         for number, (arm, curve) in enumerate(latencies):
             place = number_of(arm.label, order, number)
-            _latency(axes[0], curve, place, short(arm.label))
+            step_line(axes[0], curve, place, short(arm.label))
         if rows > 1:
             for number, (arm, curve) in enumerate(accuracies):
                 _accuracy_line(axes[1], curve, number_of(arm.label, order, number))
@@ -84,23 +83,6 @@ def _accuracy(arm: Arm) -> pd.DataFrame:
     return pd.DataFrame({"mean": 100 * mean, "error": 100 * error}).dropna(subset=["mean"])
 
 
-def window_of(curve: pd.Series) -> int:
-    """Steps that a smoothed line averages around each."""
-    return max(1, len(curve) // SMOOTHED_SHARE)
-
-
-def _latency(axes: Axes, curve: pd.Series, number: int, label: str) -> None:
-    look = style_of(number)
-    window = window_of(curve)
-    if window > 1:
-        axes.plot(curve.index, curve, color=look["color"], linewidth=0.5, alpha=0.3)
-    smooth = curve.rolling(window, center=True, min_periods=1).mean()
-    marks = {"marker": look["marker"]} if len(curve) <= SMOOTHED_SHARE else {}
-    axes.plot(
-        smooth.index, smooth, color=look["color"], linestyle=look["linestyle"], label=label, **marks
-    )
-
-
 def _accuracy_line(axes: Axes, curve: pd.DataFrame, number: int) -> None:
     if curve.empty:
         return
@@ -111,8 +93,7 @@ def _accuracy_line(axes: Axes, curve: pd.DataFrame, number: int) -> None:
 
 
 def _caption(rows: int, latencies: Sequence[tuple[Arm, pd.Series]]) -> str:
-    window = max(window_of(curve) for _, curve in latencies)
-    smoothing = f" Thin: each step; thick: mean over {window} steps." if window > 1 else ""
+    smoothing = smoothing_note(curve for _, curve in latencies)
     accuracy = " Bands: one standard error of the validation set." if rows > 1 else ""
     seeds = max(len(arm.runs) for arm, _ in latencies)
     pooled = f" Lines are means over up to {seeds} seeds." if seeds > 1 else ""

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 
 from analysis.figures.picture import Picture
 from analysis.figures.style import INK, house_style
+from analysis.parallel import in_processes
 
 UNDATED: Final = {
     "png": {"Software": None},
@@ -25,15 +26,15 @@ SVG_FROM = re.compile(r"<svg.*", re.DOTALL)
 SIZE = re.compile(r' (?:width|height)="[\d.]+pt"')
 
 
-def save_pictures(pictures: Iterable[Picture], folder: Path) -> list[Path]:
-    """`<name>.pdf` and `<name>.png` of every picture that has a figure, in `folder`."""
+def save_pictures(pictures: Iterable[Picture], folder: Path) -> dict[str, str]:
+    """`<name>.pdf` and `<name>.png` of every picture that has a figure, in `folder`.
+
+    Returns the `inline_svg` of each by its name.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    return [
-        _saved(picture.figure, folder / f"{picture.name}.{kind}", kind)
-        for picture in pictures
-        if picture.figure is not None
-        for kind in ("pdf", "png")
-    ]
+    drawable = [picture for picture in pictures if picture.figure is not None]
+    svgs = in_processes(lambda picture: _saved(picture, folder), drawable)
+    return {picture.name: svg for picture, svg in zip(drawable, svgs, strict=True)}
 
 
 def png(figure: Figure) -> bytes:
@@ -54,9 +55,11 @@ def inline_svg(picture: Picture) -> str:
     return svg.replace(INK, "currentColor").strip()
 
 
-def _saved(figure: Figure, path: Path, kind: str) -> Path:
-    path.write_bytes(_drawn(figure, kind))
-    return path
+def _saved(picture: Picture, folder: Path) -> str:
+    assert picture.figure is not None, "a picture without a figure has nothing to save"
+    for kind in ("pdf", "png"):
+        (folder / f"{picture.name}.{kind}").write_bytes(_drawn(picture.figure, kind))
+    return inline_svg(picture)
 
 
 def _drawn(figure: Figure, kind: str, salt: str = "specrl") -> bytes:
@@ -64,6 +67,7 @@ def _drawn(figure: Figure, kind: str, salt: str = "specrl") -> bytes:
     with house_style(), matplotlib.rc_context({"svg.hashsalt": salt}):
         if figure.get_layout_engine() is not None:
             figure.draw_without_rendering()
-            figure.set_layout_engine("none")
+            # Laid out once: with "none" matplotlib would keep an engine and draw twice a file.
+            figure.set_layout_engine(None)
         figure.savefig(buffer, format=kind, metadata=UNDATED[kind], transparent=kind == "svg")
     return buffer.getvalue()

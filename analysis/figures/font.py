@@ -19,8 +19,9 @@ CUT = "Specrl Sans"
 
 STYLES = ("", "-Bold")
 LETTERS = (*range(0x20, 0x180), *range(0x370, 0x400), *range(0x2010, 0x2040), 0x2212)
-NAMES = {1: CUT, 3: CUT, 4: CUT, 6: CUT.replace(" ", ""), 16: CUT}
-"""Family, unique, full, PostScript and typographic family name, by their ids in a font."""
+FAMILY_NAMES, OWN_NAMES = {1, 16}, {3, 4, 6}
+"""Ids of names in a font: of its family; unique, full and PostScript name. An SVG tells letters of
+two styles apart by the latter alone."""
 
 
 @cache
@@ -52,6 +53,8 @@ def _cut(style: str) -> TTFont:
     cutter.populate(unicodes=LETTERS)
     cutter.subset(font)
     for record in font["name"].names:
-        if record.nameID in NAMES:
-            record.string = NAMES[record.nameID]
+        if record.nameID in FAMILY_NAMES:
+            record.string = CUT
+        elif record.nameID in OWN_NAMES:
+            record.string = CUT.replace(" ", "") + style
     return font

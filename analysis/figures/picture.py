@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 from matplotlib.figure import Figure
 
+from analysis.plan import LATER
+
 
 @dataclass(frozen=True)
 class Absent:
@@ -13,7 +15,7 @@ class Absent:
     command: str
 
     def __str__(self) -> str:
-        return f"no run with {self.what}; {self.command or 'no command makes it yet'}"
+        return f"no run with {self.what}; {self.command or LATER}"
 
 
 @dataclass(frozen=True)

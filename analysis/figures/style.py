@@ -130,4 +130,4 @@ def from_zero(axes: Axes, values: Iterable[float]) -> None:
 def from_one(axes: Axes, values: Iterable[float]) -> None:
     """A y axis for acceptance lengths: they begin at 1, the bonus token."""
     axes.set_ylim(1.0, 1.0 + 1.12 * max(max(values) - 1.0, 0.05))
-    axes.yaxis.set_major_locator(MaxNLocator(5))
+    axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))

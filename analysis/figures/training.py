@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from analysis.figures.curves import window_of
 from analysis.figures.picture import Absent, Picture
+from analysis.figures.smooth import smoothing_note, step_line
 from analysis.figures.style import (
     from_one,
     horizontal_grid,
@@ -13,7 +13,6 @@ from analysis.figures.style import (
     number_of,
     start,
     step_axis,
-    style_of,
 )
 from analysis.figures.words import short
 from analysis.records import Arm
@@ -30,29 +29,18 @@ def acceptance_over_training(arms: Sequence[Arm], title: str, order: Sequence[st
     if not curves:
         absent = Absent("acceptance over training", "specrl drafter=eagle3")
         return Picture("acceptance_training", heading, "", heading, None, (absent,))
-    window = max(map(window_of, curves.values()))
     with house_style():
         figure = start(2.2 + 0.14 * len(curves))
         axes = figure.subplots()
         for number, (label, curve) in enumerate(curves.items()):
-            look = style_of(number_of(label, order, number))
-            if window > 1:
-                axes.plot(curve.index, curve, color=look["color"], linewidth=0.5, alpha=0.3)
-            else:
-                axes.plot(curve.index, curve, color=look["color"], linestyle="none", marker=".")
-            smooth = curve.rolling(window, center=True, min_periods=1).mean()
-            axes.plot(
-                smooth.index, smooth, color=look["color"], linestyle=look["linestyle"],
-                label=short(label),
-            )  # fmt: skip
+            step_line(axes, curve, number_of(label, order, number), short(label))
         step_axis(axes)
         axes.set_ylabel("acceptance length (tokens)")
         from_one(axes, [float(curve.max()) for curve in curves.values()])
         horizontal_grid(axes)
         figure.legend(loc="outside lower left")
     caption = "Tokens per verification step, the bonus token included."
-    if window > 1:
-        caption += f" Thin: each step; thick: mean over {window} steps."
+    caption += smoothing_note(curves.values())
     ends = "; ".join(
         f"{label}: from {curve.iloc[0]:.2f} to {curve.iloc[-1]:.2f}"
         for label, curve in curves.items()

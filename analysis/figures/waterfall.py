@@ -25,6 +25,9 @@ PARTS: Mapping[str, tuple[str, str]] = {
 SMALL = 0.005
 """Parts below this share of the autoregressive step are added up into one row."""
 
+LABEL = 28
+"""Characters: an arm's name is as wide as the names of the parts."""
+
 STACKED = ("generation", "logprob", "training", "prepare", "data")
 
 
@@ -54,7 +57,7 @@ def step_waterfall(check: AmdahlCheck) -> Picture:
         for number, bar in enumerate(bars):
             _change(axes, rows - 1 - number, bar, before)
         _stack(axes, 0, check.arm_s, after)
-        labels = ["autoregressive", *(bar.label for bar in bars), short(check.label, 22)]
+        labels = ["autoregressive", *(bar.label for bar in bars), short(check.label, LABEL)]
         axes.set_yticks(range(rows, -1, -1), labels)
         axes.tick_params(axis="y", length=0)
         axes.set(xlabel="seconds per RL step", xlim=(0, 1.2 * max(before, after)))
@@ -108,7 +111,7 @@ def _change(axes: Axes, row: int, bar: Bar, before: float) -> None:
     end = bar.start_s - value
     axes.barh(
         row, abs(value), left=min(bar.start_s, end), height=0.5, color=STAGES[bar.stage],
-        linewidth=0.5, edgecolor="#ffffff", hatch="//////" if value < 0 else None,
+        linewidth=0, edgecolor="#ffffff", hatch="//////" if value < 0 else None,
     )  # fmt: skip
     edge = max(bar.start_s, end)
     if bar.saved.low is not None and bar.saved.high is not None:

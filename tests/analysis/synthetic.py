@@ -1,6 +1,6 @@
 """Runs with a known truth, in memory and as folders."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -115,8 +115,12 @@ def write_folder(folder: Path, run: Run, status: str = "finished") -> Path:
     return folder
 
 
-def views_of(run: Run) -> pd.DataFrame:
-    """`spec/*` metrics of the run's steps with position rates that give its acceptance length."""
+def views_of(runs: Sequence[Run]) -> list[pd.DataFrame]:
+    """`spec/*` metrics of each run's steps with position rates that give its acceptance length."""
+    return [_views(run) for run in runs]
+
+
+def _views(run: Run) -> pd.DataFrame:
     alpha, drafts = run.steps["spec/acceptance_length"], run.steps["spec/num_drafts"]
     rate = (alpha - 1) / 3
     positions = {f"spec/acceptance_rate_pos_{i}": rate for i in range(3)}
@@ -126,8 +130,8 @@ def views_of(run: Run) -> pd.DataFrame:
     return pd.DataFrame(columns)
 
 
-def no_views(run: Run) -> pd.DataFrame:
-    return pd.DataFrame(index=run.steps.index)
+def no_views(runs: Sequence[Run]) -> list[pd.DataFrame]:
+    return [pd.DataFrame(index=run.steps.index) for run in runs]
 
 
 def untold(text: str) -> None:

@@ -89,6 +89,7 @@ def test_help_names_every_flag_and_the_defaults(capsys: pytest.CaptureFixture[st
         assert word in text
 
 
+@pytest.mark.slow
 def test_the_package_loads_no_engine_and_no_tracker(tmp_path: Path) -> None:
     code = (
         "import sys, analysis.compose, analysis.sources, analysis.writers;"
@@ -140,6 +141,6 @@ def test_mlflow_gives_the_run_that_its_folder_gives(tmp_path: Path) -> None:
     assert len(both.read(Filter(), untold)) == 3
     only = Source([], uri)
     spec = next(run for run in only.read(Filter(("tests",)), untold) if run.name == "spec")
-    views = only.views(spec)
+    (views,) = only.views([spec])
     assert views["spec/acceptance_length"].tolist() == spec.steps[
         "spec/acceptance_length"].tolist()  # fmt: skip

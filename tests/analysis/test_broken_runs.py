@@ -1,18 +1,20 @@
 """Unfinished, NaN, empty, single-step and crashed runs give a message, never a wrong number."""
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
-from synthetic import AR, EAGLE, Truth, no_views, run_of, untold, write_folder
+from synthetic import AR, EAGLE, Truth, no_views, run_of, untold, views_of, write_folder
 
 from analysis.compose import compose
 from analysis.folders import find_folders, read_folder, read_views
 from analysis.paper import load_paper
 from analysis.records import Run
+from analysis.sources import Filter, Source
 from specrl.errors import UserError
 
 
@@ -126,6 +128,101 @@ def test_a_damaged_line_and_a_cut_one_cost_only_themselves(tmp_path: Path) -> No
     pd.testing.assert_frame_equal(steps, EAGLE_RUN.steps.drop(index=3))
 
 
+def test_damaged_lines_are_counted_by_run(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "run", EAGLE_RUN)
+    path = folder / "metrics.jsonl"
+    lines = path.read_text().splitlines(keepends=True)
+    lines[3] = lines[7] = "{}\n"
+    path.write_text("".join(lines))
+    report = compose(load_paper(), [read_folder(folder)], no_views, 1, untold)
+    assert "2 damaged line(s) of 40 in metrics.jsonl left out" in {p.text for p in report.problems}
+
+
+def test_a_line_that_only_the_careful_reading_takes_is_not_called_damaged(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "run", EAGLE_RUN)
+    path = folder / "metrics.jsonl"
+    lines = path.read_text().splitlines()
+    lines[3] = json.dumps({**json.loads(lines[3]), "step": 3.0})
+    path.write_text("\n".join(lines) + "\n")
+    run = read_folder(folder)
+    assert run.notes == ()
+    assert len(run.steps) == len(EAGLE_RUN.steps)
+
+
+def as_folder(path: Path) -> None:
+    path.mkdir()
+
+
+def as_link_to_nothing(path: Path) -> None:
+    path.symlink_to("gone")
+
+
+def as_link_to_itself(path: Path) -> None:
+    path.symlink_to(path)
+
+
+def as_endless_device(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+def as_huge(path: Path) -> None:
+    with path.open("wb") as file:
+        file.truncate(1 << 40)
+
+
+def as_noise(path: Path) -> None:
+    path.write_bytes(np.random.default_rng(0).bytes(1 << 20))
+
+
+@pytest.mark.parametrize(
+    ("replace_by", "told"),
+    [
+        (as_folder, "is no file"),
+        (as_link_to_nothing, "is a link to nothing"),
+        (as_link_to_itself, "cannot be read: "),
+        (as_endless_device, "is no file"),
+        (as_huge, "more than 1073741824: not read"),
+        (as_noise, "damaged"),
+    ],
+)
+@pytest.mark.parametrize("name", ["run.json", "metrics.jsonl"])
+def test_a_file_that_is_none_is_told_and_stops_nothing(
+    name: str, replace_by: Callable[[Path], None], told: str, tmp_path: Path
+) -> None:
+    write_folder(tmp_path / "ar", run_of(AR))
+    folder = write_folder(tmp_path / "run", EAGLE_RUN)
+    (folder / name).unlink()
+    replace_by(folder / name)
+    runs = Source([tmp_path]).read(Filter(), untold)
+    assert {run.name for run in runs} == {"ar", "run"}
+    report = compose(load_paper(), runs, Source([tmp_path]).views, 1, untold)
+    said = [p for p in report.problems if p.run == "run"]
+    assert any(told in p.text for p in said)
+    assert any(p.left_out for p in said)
+    assert read_views(folder).index.isin(range(40)).all()
+
+
+@pytest.mark.parametrize(
+    ("metric", "value", "told"),
+    [
+        ("spec/acceptance_rate_pos_1", 1.4, "acceptance_rate_pos_1 is 1.4 at step 5, outside"),
+        ("spec/acceptance_rate_pos_1", -0.1, "acceptance_rate_pos_1 is -0.1 at step 5, outside"),
+        ("spec/drafted_pos_2", 1e6, "drafted_pos_2 is 1000000.0 at step 5, below 0 or above"),
+        ("spec/drafted_pos_0", np.inf, "drafted_pos_0 is inf at step 5, below 0 or not finite"),
+    ],
+)
+def test_impossible_views_are_told_by_name_and_enter_no_number(
+    metric: str, value: float, told: str
+) -> None:
+    (views,) = views_of([EAGLE_RUN])
+    views.loc[5, metric] = value
+    report = compose(load_paper(), [run_of(AR), EAGLE_RUN], lambda _: [views], 1, untold)
+    assert [told in p.text for p in report.problems] == [True]
+    assert report.views == ()
+    assert [arm.position_rates for f in report.families for arm in f.arms] == [(), ()]
+    assert any(family.matches for family in report.families)
+
+
 @pytest.mark.parametrize(
     "line",
     [
@@ -186,7 +283,7 @@ def test_a_folder_without_a_step_says_so(tmp_path: Path, text: str) -> None:
     folder = write_folder(tmp_path / "run", EAGLE_RUN)
     (folder / "metrics.jsonl").write_text(text)
     report = compose(load_paper(), [read_folder(folder)], no_views, 1, untold)
-    assert [p.text for p in report.problems] == ["no finished step"]
+    assert [p.text for p in report.problems if p.left_out] == ["no finished step"]
 
 
 def test_folders_are_found_below_a_root_and_an_empty_root_is_refused(tmp_path: Path) -> None:

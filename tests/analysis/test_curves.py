@@ -55,6 +55,7 @@ def test_equal_curves_are_told_apart_no_more_often_than_the_level() -> None:
     assert share_differing(np.random.default_rng(0), 0.0) <= 0.10
 
 
+@pytest.mark.slow
 def test_the_smallest_detectable_difference_is_detected_with_the_power_claimed() -> None:
     rng = np.random.default_rng(1)
     claimed = result_of(accuracies(rng, 8, 0.5), accuracies(rng, 8, 0.5)).detectable

@@ -6,10 +6,12 @@ from html.parser import HTMLParser
 
 import pytest
 from report_records import EAGLE, check, family, full_report
+from synthetic import no_views
 
 from analysis.answer import answers
 from analysis.compose import compose
 from analysis.figures.collection import all_pictures
+from analysis.figures.export import inline_svg
 from analysis.paper import load_paper
 from analysis.records import CurveTest, Difference, Interval, Match, Missing, Problem, Report
 from analysis.report import TEMPLATES, render_html
@@ -51,12 +53,20 @@ class Page(HTMLParser):
 
 def html_of(report: Report) -> str:
     report = report if report.tables else replace(report, tables=all_tables(report))
-    return render_html(report, all_pictures(report))
+    pictures = all_pictures(report)
+    svgs = {p.name: inline_svg(p) for p in pictures if p.figure is not None}
+    return render_html(report, pictures, svgs)
+
+
+def words_of(report: Report) -> str:
+    """The page without its pictures, which take seconds to draw."""
+    report = report if report.tables else replace(report, tables=all_tables(report))
+    return render_html(report, (), {})
 
 
 def paper_only() -> Report:
     silent: list[str] = []
-    return compose(load_paper(), (), lambda run: run.steps, 1, silent.append)
+    return compose(load_paper(), (), no_views, 1, silent.append)
 
 
 def curve(
@@ -200,18 +210,18 @@ def test_a_refused_pair_is_no_answer_and_says_why() -> None:
     refused = Match(*whole.arms, differences=(Difference("rollout.max_tokens", "160", "320"),))
     report = replace(full_report(), families=(replace(whole, matches=(refused,)),))
     assert answers(report)[0].ours[0].startswith("No matched pair of arms")
-    assert "rollout.max_tokens: 160 against 320" in Page(html_of(report)).text
+    assert "rollout.max_tokens: 160 against 320" in Page(words_of(report)).text
 
 
 def test_an_impossible_speedup_is_red_and_on_top() -> None:
     suspect = "RL-Zero: measured 2.1x is above 1.5x; suspect: training time"
-    html = html_of(replace(full_report(), checks=(check(), check(violation=suspect))))
+    html = words_of(replace(full_report(), checks=(check(), check(violation=suspect))))
     page = Page(html)
     alerts = [a for a in page.all("div") if a.get("role") == "alert"]
     assert len(alerts) == 1
     assert html.index(suspect) < html.index('class="answers"')
     assert len([a for a in page.all("tr") if a.get("class") == "violation"]) == 1
-    assert 'role="alert"' not in html_of(full_report())
+    assert 'role="alert"' not in words_of(full_report())
 
 
 def test_indistinguishable_never_stands_without_what_would_have_been_seen(html: str) -> None:
@@ -221,6 +231,6 @@ def test_indistinguishable_never_stands_without_what_would_have_been_seen(html: 
 
 
 def test_where_the_numbers_are_from_is_told() -> None:
-    page = Page(html_of(replace(full_report(), sources=("outputs",))))
+    page = Page(words_of(replace(full_report(), sources=("outputs",))))
     for told in ("760fa13dc8", "2 cores", "2026-11-30 12:00 UTC", "matplotlib ", "Read: outputs"):
         assert told in page.text

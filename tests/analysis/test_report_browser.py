@@ -8,6 +8,7 @@ from browser import PHONE, opened
 from report_records import full_report
 
 from analysis.figures.collection import all_pictures
+from analysis.figures.export import save_pictures
 from analysis.report import render_html
 from analysis.tables import all_tables
 
@@ -34,7 +35,8 @@ def page_file(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int]:
     report = replace(report, tables=all_tables(report))
     pictures = all_pictures(report)
     path = tmp_path_factory.mktemp("report") / "report.html"
-    path.write_text(render_html(report, pictures), encoding="utf-8")
+    svgs = save_pictures(pictures, path.parent / "figures")
+    path.write_text(render_html(report, pictures, svgs), encoding="utf-8")
     return path, sum(picture.figure is not None for picture in pictures)
 
 

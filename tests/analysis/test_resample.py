@@ -92,6 +92,7 @@ def test_blocks_grow_with_the_memory_of_the_series() -> None:
     assert block_length(np.ones(50)) == 1
 
 
+@pytest.mark.slow
 def test_synthetic_runs_give_back_alpha_cost_and_speedups_within_their_intervals() -> None:
     names = ("acceptance", "cost", "generation", "step", "bound", "predicted")
     spec = Truth(alpha=2.6, cost=1.7)

@@ -135,6 +135,7 @@ def test_csv_has_every_number_of_every_table_unrounded() -> None:
         (Interval(12.345, 11.9, 12.8), "s", "12.3 [11.9, 12.8]"),
         (Interval(0.0042), "", "0.00"),
         (Interval(-0.214, -0.5, 0.1), "s", "-0.21 [-0.50, 0.10]"),
+        (Interval(-0.001, -0.004, 0.1), "s", "0.00 [0.00, 0.10]"),
     ],
 )
 def test_numbers_are_written_with_the_digits_they_deserve(
