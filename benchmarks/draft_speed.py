@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from trl_step import machine
 
 from specrl.algo.acceptance import acceptance_length, total
-from specrl.build import build_drafter, build_task, first_draft, prepared_model
+from specrl.build import build_drafter, first_draft, prepared
 from specrl.build_processes import build_cluster, build_sampling, spawn_engines
 from specrl.config.compose import load
 from specrl.config.drafter import NoDrafterConfig
@@ -148,8 +148,8 @@ def report(cells: dict[int, dict[str, Cell]]) -> list[dict[str, Any]]:
 
 def measure(config: TrainConfig, options: argparse.Namespace, work: Path) -> dict[str, Any]:
     console = ConsoleSink(work, total_steps=0, ui=None)
-    model = prepared_model(config, console)
-    with closing(build_task(config, model)) as task:
+    with ExitStack() as stack:
+        model, task = prepared(config, console, stack)
         draft = first_draft(config, model, task, None, console)
         assert draft is not None
         prompts = task.validation(10**6)

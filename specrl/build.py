@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -84,10 +85,8 @@ def _run(config: TrainConfig, run_folder: Path, overrides: Sequence[str]) -> Non
         console.note(f"{run_folder}: {state.step} steps are done already; rerun=true starts again")
         return
     check_cluster(config)
-    model = prepared_model(config, console)
-    task = build_task(config, model)
     with ExitStack() as stack:
-        stack.enter_context(closing(task))
+        model, task = prepared(config, console, stack)
         draft = first_draft(config, model, task, checkpoint, console)
         record = None if draft is None else read_record(draft)
         drafter = build_drafter(config, model, draft)
@@ -125,22 +124,23 @@ def init_draft(config: TrainConfig, console: ConsoleSink) -> Path:
         raise UserError(
             f"drafter={config.drafter.name} has no weights to initialise; use drafter=eagle3"
         )
-    model = prepared_model(config, console)
-    with closing(build_task(config, model)) as task:
+    with ExitStack() as stack:
+        model, task = prepared(config, console, stack)
         return build_draft_init(config, model, task, Recorder([console]))
 
 
-def prepared_model(config: TrainConfig, console: ConsoleSink) -> Path:
-    """The policy's folder. What the run would refuse later is refused before a warm start."""
+def prepared(config: TrainConfig, console: ConsoleSink, stack: ExitStack) -> tuple[Path, Task]:
+    """The policy's folder, and the task, which `stack` closes.
+
+    What the run would refuse later is refused before a warm start.
+    """
     base = prepare_model(
         config.model, lambda folder: check_layout(folder, config.learner), console.note
     )
-
-    def check() -> None:
-        with closing(build_task(config, base)) as task:
-            check_draft_init(config, base, task)
-
-    return build_warm_start(config, base, Recorder([console]), check)
+    # A warm start changes the weights only: its tokenizer is that of the base.
+    task = stack.enter_context(closing(build_task(config, base)))
+    refuse = partial(check_draft_init, config, base, task)
+    return build_warm_start(config, base, Recorder([console]), refuse), task
 
 
 def first_draft(

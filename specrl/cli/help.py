@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from specrl.config import mistakes, tree
 from specrl.config.knobs import Knob, all_knobs, choice_knobs, run_knobs
+from specrl.config.overrides import bare
 from specrl.errors import UserError
 
 WIDTH = 100
@@ -87,7 +88,7 @@ def page() -> str:
 
 def choices_page(words: Sequence[str]) -> str:
     """The knobs of what is named: "drafter=ngram", "drafter" (its default), "drafter.k"."""
-    plain = [word.lstrip("+~") for word in words]
+    plain = [bare(word) for word in words]
     return "\n\n".join(_entry(word, plain) for word in plain)
 
 

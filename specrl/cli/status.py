@@ -12,7 +12,7 @@ from specrl.errors import UserError
 from specrl.sweep.points import Point
 from specrl.sweep.record import FOLDER, SweepRecord, read_record, records_in
 from specrl.sweep.status import STATUS_FILE, is_alive, read_status
-from specrl.sweep.table import Row, lines_of, rows_of, table_of
+from specrl.sweep.table import Row, rows_of, table_of
 from specrl.telemetry.console import PipeSafeConsole
 
 PROGRAM = "specrl-status"
@@ -90,9 +90,7 @@ def _show(record: SweepRecord | None, rows: Sequence[Row]) -> None:
         console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     say(f"sweep {record.signature}: {command_of(record)}" if record else "runs of no sweep")
-    console.print(table_of(rows))
-    for line in lines_of(rows):
-        say(f"  {line}")
+    console.print(table_of(rows), soft_wrap=True)
     left = [row for row in rows if row.status.state != "finished"]
     if record and left and not any(is_alive(row.point.folder, row.status) for row in left):
         say(f"nobody runs the {len(left)} that are left; the command above goes on")

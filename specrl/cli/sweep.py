@@ -75,6 +75,10 @@ def planned(flags: Sequence[str], overrides: Sequence[str], single: bool) -> Pla
             task = checked_run(composed)
             return Plan(False, [task.overrides], [task], composed.hydra.launcher)
         points = _expanded(loader, master)
+        if not points:
+            raise UserError(
+                "the sweep has no points: one of its lists is empty; name a value in it"
+            )
         tasks = checked_tasks(loader, master, points)
         return Plan(True, [tuple(words) for words in points], tasks, master.hydra.launcher)
 

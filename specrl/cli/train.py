@@ -1,5 +1,6 @@
 """The `specrl` command: one run, or a sweep with -m."""
 
+import errno
 import os
 import sys
 import traceback
@@ -71,7 +72,9 @@ def _compose_and_run(argv: Sequence[str], run: Run) -> int:
     except mistakes.COMPOSITION_ERRORS as error:
         raise UserError(mistakes.explain(error)) from error
     except OSError as error:
-        return tell(PROGRAM, f"output_dir cannot be used: {error}; set output_dir", MISTAKE)
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        fix = "set output_dir, or make room" if full else "set output_dir"
+        return tell(PROGRAM, f"output_dir cannot be used: {error}; {fix}", MISTAKE)
 
 
 def _tell_plan(plan: Plan | None) -> int:

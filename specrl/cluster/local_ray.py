@@ -45,9 +45,11 @@ def _started_ray(temp_dir: str | None) -> Any:
                 object_store_memory=OBJECT_STORE_BYTES,
                 _temp_dir=temp_dir,
             )
-        except (ValueError, OSError, RuntimeError) as error:
+        except Exception as error:  # Ray raises a bare one when it does not start in time
+            ray.shutdown()
             raise RunError(
-                f"Ray does not start: {first_line(error)}; "
-                "if it is about a path or space, set cluster.temp_dir to a short path with room"
+                f"Ray does not start: {first_line(error)}; if it is about a path or space, set "
+                "cluster.temp_dir to a short path with room; if about time, the machine is too "
+                "busy: the same command goes on"
             ) from error
     return ray

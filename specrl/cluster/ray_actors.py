@@ -34,6 +34,9 @@ class RayActors:
 
     def __init__(self, ray: Any, log_dir: Path) -> None:
         self._ray = ray
+        # Ray prints a line for every process that is gone, those killed here too; a death that
+        # matters is `ActorDied`.
+        ray._private.worker._worker_logs_enabled = False
         self._log_dir = log_dir
         log_dir.mkdir(parents=True, exist_ok=True)
         self._actors: list[RayActor] = []

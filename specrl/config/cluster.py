@@ -8,6 +8,7 @@ from specrl.config.bounds import at_least
 from specrl.errors import UserError
 
 OWN_OPTIONS = ("nodes", "ntasks", "ntasks-per-node", "gpus-per-node", "signal", "output", "error")
+SIGNAL_MARGIN_S = 60  # sbatch's --signal may be sent that much earlier
 SHORTEST_SIGNAL_DELAY_S = 20  # a checkpoint of the smallest model, and the requeue
 
 
@@ -93,6 +94,12 @@ class SlurmConfig(ClusterConfig):
             at_least(f"cluster.{key}", getattr(self, key), least)
         at_least("cluster.time_limit_min", self.time_limit_min, 1)
         at_least("cluster.signal_delay_s", self.signal_delay_s, SHORTEST_SIGNAL_DELAY_S)
+        if self.signal_delay_s + SIGNAL_MARGIN_S >= 60 * self.time_limit_min:
+            raise UserError(
+                f"cluster.signal_delay_s={self.signal_delay_s} leaves a job of "
+                f"cluster.time_limit_min={self.time_limit_min} no time to run (Slurm may tell it "
+                "a minute early); lower the first or raise the second"
+            )
         at_least("cluster.max_requeues", self.max_requeues, 0)
         at_least("cluster.join_deadline_s", self.join_deadline_s, 1)
         for line in self.sbatch:

@@ -31,6 +31,15 @@ PATHS = {
     "drafter": "drafter=draft_model drafter.model=",
     "task": "task=gsm8k task.train_data=",
 }
+# Hydra's own keys that users set: in the launchers' dataclasses, below hydra_plugins.
+LAUNCHER_KNOBS = {
+    "hydra.launcher.jobs": "a whole number of points at once, e.g. hydra.launcher.jobs=1",
+    "hydra.launcher.poll_s": "a number of seconds, e.g. hydra.launcher.poll_s=10",
+}
+LAUNCHERS = {
+    "hydra.launcher.jobs": ["hydra/launcher=specrl_local"],
+    "hydra.launcher.poll_s": ["hydra/launcher=specrl_slurm"],
+}
 OPTIONAL_SECTION = "model.warm_start.examples"  # null with most choices
 OWN_PLACES = re.compile(
     r"hydra(\.(run|sweep|output_subdir|job\.chdir)|[./](job_logging|hydra_logging))(\.|$)"
@@ -85,10 +94,10 @@ def not_set(key: str) -> str:
 def unknown_key(key: str, value: str = "") -> str:
     """The line for a key that no dataclass has; `value` is what was assigned, if known."""
     shown = f"{key}={value}" if value else key
-    homes = suggestions.choices_with(key)
+    homes = suggestions.choices_with(key) or LAUNCHERS.get(key)
     if homes:
         return f"{shown}: {key} exists only with {' or '.join(homes)}; add that, or leave it out"
-    near = suggestions.near_key(key)
+    near = suggestions.near_key(key) or suggestions.near(key, LAUNCHER_KNOBS)
     if near:
         meant = f"{near}={value}" if value else near
         return f"{shown}: there is no {key}; did you mean {meant}?"
@@ -198,7 +207,7 @@ def _line(message: str, key: str, value: str) -> str:
         return f"{shown}: {_interpolation(message.splitlines()[0])}, or write the value itself"
     if suggestions.section(key):
         return f"{shown}: {key} has knobs of its own; write {suggestions.section(key)}=<value>"
-    if suggestions.knob(key):
+    if suggestions.knob(key) or key in LAUNCHER_KNOBS:
         return f"{shown} is not allowed; use {_wanted(key)}"
     details = [line for line in message.splitlines() if not line.startswith(("In '", " "))]
     return f"{shown}: {details[0]}" if shown else details[0]
@@ -222,7 +231,7 @@ def _interpolation(message: str) -> str:
 def _wanted(key: str) -> str:
     knob = suggestions.knob(key)
     if knob is None:
-        return f"what `specrl {key.split('.')[0]} --help` lists"
+        return LAUNCHER_KNOBS.get(key, f"what `specrl {key.split('.')[0]} --help` lists")
     plain, _, optional = knob.type.partition(" | ")
     wanted = TYPES.get(plain, plain) + (" or null" if optional else "")
     named = knob.default not in ("required", "''", "[]", "{}", "null") and "$" not in knob.default

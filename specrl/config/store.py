@@ -1,5 +1,7 @@
 """Registers the schemas with Hydra, in groups of their own so that they stay out of listings."""
 
+from functools import cache
+
 from hydra.core.config_store import ConfigStore
 
 from specrl.config.adaptation import AdaptationConfig
@@ -38,8 +40,9 @@ SCHEMAS: dict[str, type] = {
 }
 
 
+@cache
 def register() -> None:
-    """Makes every schema known as `/schema/...`; safe to call twice."""
+    """Makes every schema known as `/schema/...`; does nothing when called again."""
     store = ConfigStore.instance()
     for path, schema in SCHEMAS.items():
         group, name = path.rsplit("/", 1)

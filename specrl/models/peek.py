@@ -1,13 +1,14 @@
 """The config.json of a model, without making or downloading anything."""
 
-import json
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from specrl.config.model import ModelConfig
+from specrl.durable import read_json
 from specrl.hub import looks_local
-from specrl.models.architecture import ARCHITECTURES
+from specrl.models.architecture import ARCHITECTURES, COMPLETE
 from specrl.models.tiny import DEFAULTS
 from specrl.models.wheel import find_gguf
 
@@ -16,7 +17,7 @@ def peek(config: ModelConfig) -> Mapping[str, Any] | None:
     """What decides the model's layout, under config.json's names.
 
     None for a hub model whose config.json is not in the local hub cache. Raises `UserError` for a
-    wheel that is not installed.
+    wheel that is not installed and a config.json that cannot be read.
     """
     match config.source:
         case "tiny":
@@ -26,7 +27,9 @@ def peek(config: ModelConfig) -> Mapping[str, Any] | None:
             return _gguf_config(find_gguf(config.path))
         case _:
             path = _hub_config(config)
-            return None if path is None else dict(json.loads(path.read_text()))
+            if path is None:
+                return None
+            return read_json(path, f"model.path={config.path}", COMPLETE)
 
 
 def _hub_config(config: ModelConfig) -> Path | None:
@@ -39,6 +42,7 @@ def _hub_config(config: ModelConfig) -> Path | None:
     return Path(found) if isinstance(found, str) else None
 
 
+@cache  # seconds of reading, and a sweep asks for every point
 def _gguf_config(gguf: Path) -> Mapping[str, Any]:
     from gguf import GGUFReader
 

@@ -1,20 +1,33 @@
-"""The table that compares the arms of a sweep, printed when the sweep ends."""
+"""The table that compares the arms of a sweep, printed when the sweep ends.
+
+Points of one sweep share config and machine but for their overrides, so that arms match where those
+do; `analysis.matching` compares runs of any origin, and so whole configs.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderResult
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from specrl.algo.comparison import STAGES, Arm, Speedup, arm_of, figures, speedup_over
+from specrl.config.overrides import key_of
 from specrl.errors import UserError
-from specrl.sweep.points import Point
+from specrl.sweep.points import Point, letter
+from specrl.telemetry.console import PipeSafeConsole
 from specrl.telemetry.jsonl import read_info, read_run
 from specrl.telemetry.mlflow_run import ui_command
 
 BASELINE = "none"
+TITLE = "Matched arms: mean per step, the first step left out"
+CAPTION = (
+    "speedups: over the autoregressive arm with the same settings, of generation\n"
+    "per token; Amdahl bound: from tokens per engine step; costs: in autoregressive\n"
+    "steps"
+)
 DRAFT_GROUPS = ("drafter", "init", "adaptation")
 
 
@@ -37,8 +50,8 @@ def print_comparison(points: Sequence[Point]) -> None:
     arms = arms_in(points)
     if len(arms) < 2:
         return
-    console = Console()
-    console.print(comparison_table(arms))
+    console = PipeSafeConsole()
+    console.print(Comparison(arms))
     for command in sorted(_ui_commands(points)):
         console.print(f"compare runs: {command}", soft_wrap=True, highlight=False, markup=False)
 
@@ -90,21 +103,50 @@ def _name(point: Point, shared: set[str]) -> str:
 
 
 def _of_draft(word: str) -> bool:
-    return word.lstrip("+~").split("=")[0].split(".")[0] in DRAFT_GROUPS
+    return key_of(word).partition(".")[0] in DRAFT_GROUPS
 
 
-def comparison_table(arms: Sequence[SweepArm]) -> Table:
-    """Stage seconds and acceptance; speedups where an arm has its autoregressive one beside it."""
-    table = Table(
-        title="Matched arms: mean per step, the first step left out",
-        caption="speedups: over the autoregressive arm with the same settings, of generation per "
-        "token; Amdahl bound: from tokens per engine step; costs: in autoregressive steps",
-    )
-    table.add_column("")
-    for arm in arms:
-        table.add_column(escape(arm.arm.name), justify="right")
-    for label, cells in [*_own_rows([arm.arm for arm in arms]), *_matched_rows(arms)]:
-        table.add_row(label, *cells)
+@dataclass(frozen=True)
+class Comparison:
+    """What rich prints: stage seconds and acceptance of each arm, a column each.
+
+    Speedups where an arm has its autoregressive one among the others. Names too long for the
+    console become letters, and columns that do not fit go into further tables.
+    """
+
+    arms: Sequence[SweepArm]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        del console
+        names = [arm.arm.name for arm in self.arms]
+        rows = [*_own_rows([arm.arm for arm in self.arms]), *_matched_rows(self.arms)]
+        room = options.max_width - len("│") - _width([max(len(label) for label, _ in rows)])
+        widest = max(len(cell) for _, cells in rows for cell in cells)
+        at_once = len(names)
+        yield Text(TITLE)
+        if _width([max(len(name), widest) for name in names]) > room:
+            lettered = {letter(number): name for number, name in enumerate(names)}
+            for short, name in lettered.items():
+                yield Text(f"{short} = {name}", overflow="ignore", no_wrap=True)
+            names = list(lettered)
+            at_once = max(1, room // _width([widest]))
+        for first in range(0, len(names), at_once):
+            yield _table(names, rows, slice(first, first + at_once))
+        yield Text(CAPTION)
+
+
+def _width(cells: Sequence[int]) -> int:
+    """Columns of the terminal that cells of these widths take, each with its left border."""
+    return sum(cell + len("│  ") for cell in cells)
+
+
+def _table(names: Sequence[str], rows: Sequence[tuple[str, list[str]]], shown: slice) -> Table:
+    table = Table()
+    table.add_column("", no_wrap=True)
+    for name in names[shown]:
+        table.add_column(escape(name), justify="right", no_wrap=True)
+    for label, cells in rows:
+        table.add_row(label, *cells[shown])
     return table
 
 

@@ -5,7 +5,6 @@ import os
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from string import ascii_uppercase
 
 from specrl.build_draft import init_settings
 from specrl.config.cluster import SlurmConfig
@@ -16,7 +15,7 @@ from specrl.learner.layout import check_shape, shape_of
 from specrl.models.peek import peek
 from specrl.sweep.claim import is_done
 from specrl.sweep.point import PointTask
-from specrl.sweep.points import counted, distinct, point_of
+from specrl.sweep.points import counted, distinct, letter, point_of
 from specrl.sweep.status import is_alive, read_status
 from specrl.sweep.table import labels
 
@@ -109,12 +108,8 @@ def _gpus_here() -> int:
 def _drafts(runs: Sequence[PointTask]) -> dict[Path, str]:
     """A letter for each draft init, by run folder of the points that start from it."""
     keys = {task.folder: _init_key(task.config) for task in runs if task.config.drafter.learned}
-    letters = {key: _letter(number) for number, key in enumerate(dict.fromkeys(keys.values()))}
+    letters = {key: letter(number) for number, key in enumerate(dict.fromkeys(keys.values()))}
     return {folder: letters[key] for folder, key in keys.items()}
-
-
-def _letter(number: int) -> str:
-    return ascii_uppercase[number % 26] + (str(number // 26) if number >= 26 else "")
 
 
 def _init_key(config: TrainConfig) -> str:
@@ -129,12 +124,12 @@ def _init_key(config: TrainConfig) -> str:
 def _told(runs: Sequence[PointTask], drafts: dict[Path, str], names: Sequence[str]) -> list[str]:
     numbers = {task.folder: name.partition(".")[0] for task, name in zip(runs, names, strict=True)}
     lines = []
-    for letter in dict.fromkeys(drafts.values()):
-        users = [folder for folder, own in drafts.items() if own == letter]
+    for draft in dict.fromkeys(drafts.values()):
+        users = [folder for folder, own in drafts.items() if own == draft]
         config = next(task.config for task in runs if task.folder == users[0])
         points = [numbers[folder] for folder in users]
         lines.append(
-            f"draft {letter}: init={config.init.name}, {config.init.num_prompts} prompts, built "
+            f"draft {draft}: init={config.init.name}, {config.init.num_prompts} prompts, built "
             f"once for {_numbered(points)}, or found in {config.model.cache_dir}/drafts"
         )
     return lines

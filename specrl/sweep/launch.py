@@ -1,10 +1,9 @@
 """What a launcher does with the points of a sweep: record, run, tabulate."""
 
-import itertools
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from operator import not_
 
 from rich.console import Console
 
@@ -15,7 +14,7 @@ from specrl.sweep.lifecycle import Sweep
 from specrl.sweep.point import PointTask
 from specrl.sweep.points import Point, counted, distinct, point_of
 from specrl.sweep.record import opened, save_record
-from specrl.sweep.table import Row, lines_of, rows_of, table_of
+from specrl.sweep.table import Row, complaints_of, rows_of, table_of
 from specrl.sweep.tracking import below, end_parent, open_parent
 from specrl.telemetry.console import PipeSafeConsole
 
@@ -37,7 +36,8 @@ def launch(tasks: Sequence[PointTask], executor: Executor, overrides: Sequence[s
     say = saying(PipeSafeConsole())
     record = opened(points, overrides)
     place = save_record(record)
-    say(f"sweep of {counted(len(points))}; specrl-status {place} tells where it stands")
+    command = shlex.join(["specrl-status", str(place)])
+    say(f"sweep of {counted(len(points))}; {command} tells where it stands")
     parent = open_parent(tasks, record, say)
     if parent is not None:
         save_record(replace(record, mlflow_parent=parent.id))
@@ -45,7 +45,7 @@ def launch(tasks: Sequence[PointTask], executor: Executor, overrides: Sequence[s
     try:
         interrupted = bool(Sweep(below(parent, tasks), executor, say).run())
     finally:
-        rows = _tell(points, say)
+        rows = _tell(points)
         end_parent(parent, rows, interrupted, say)
     left = [row for row in rows if row.status.state != "finished"]
     again = AGAIN_WITHOUT_RERUN if any(task.config.rerun for task in tasks) else AGAIN
@@ -56,16 +56,12 @@ def launch(tasks: Sequence[PointTask], executor: Executor, overrides: Sequence[s
         raise RunError(f"{len(left)} of {len(rows)} points did not finish; {again}")
 
 
-def _tell(points: Sequence[Point], say: Say) -> list[Row]:
+def _tell(points: Sequence[Point]) -> list[Row]:
     """The tables on stdout, what went wrong on stderr."""
     rows = rows_of(points)
-    PipeSafeConsole().print(table_of(rows))
-    lines = lines_of(rows)
-    wrong = [row.status.state in ("failed", "interrupted") for row in rows]
-    for line in itertools.compress(lines, map(not_, wrong)):
-        say(f"  {line}")
+    PipeSafeConsole().print(table_of(rows, complaints=False), soft_wrap=True)
     print_comparison(points)
-    for line in itertools.compress(lines, wrong):
+    for line in complaints_of(rows):
         sys.stderr.write(f"specrl: {line}\n")
     return rows
 

@@ -23,11 +23,15 @@ from specrl.sweep.tail import Tail
 
 POLL_S = 0.2
 FOLLOW_S = 2.0
-KILL_AFTER_S = 60.0
-"""After a second Ctrl-C."""
-LINGER_S = 60.0
-"""How long a process may outlive its run."""
 SUBMITIT_LINE = "submitit INFO"
+
+
+@dataclass(frozen=True)
+class Patience:
+    """Seconds that a process may outlive its run, and a second Ctrl-C, before it is killed."""
+
+    linger_s: float = 60.0
+    kill_after_s: float = 60.0
 
 
 @dataclass(frozen=True)
@@ -46,8 +50,13 @@ class Sweep:
     """
 
     def __init__(
-        self, tasks: Sequence[PointTask], executor: Executor, say: Callable[[str], None]
+        self,
+        tasks: Sequence[PointTask],
+        executor: Executor,
+        say: Callable[[str], None],
+        patience: Patience = Patience(),
     ) -> None:
+        self._patience = patience
         self._tasks = list(tasks)
         self._executor = executor
         self._say = say
@@ -143,7 +152,7 @@ class Sweep:
         if self._executor.at_once is None:  # a cluster ends its jobs itself
             return False
         ended_s = (read_status(submitted.task.folder) or Status("queued")).ended_s or 0.0
-        return ended_s >= submitted.begun_s and time.time() - ended_s > LINGER_S
+        return ended_s >= submitted.begun_s and time.time() - ended_s > self._patience.linger_s
 
     def _show(self, submitted: _Submitted) -> None:
         if self._executor.at_once is None:  # a cluster's jobs have too much to say at once
@@ -203,7 +212,7 @@ class Sweep:
         time.sleep(SAME_KEY_PRESS_S)  # theirs came a moment after ours
         for submitted in self._jobs:
             submitted.job.stop()
-        deadline_s = time.monotonic() + KILL_AFTER_S
+        deadline_s = time.monotonic() + self._patience.kill_after_s
         while any(s.job.poll() is None for s in self._jobs) and time.monotonic() < deadline_s:
             time.sleep(POLL_S)
         for submitted in self._jobs:

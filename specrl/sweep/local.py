@@ -19,6 +19,7 @@ from submitit.local.local import LocalJob
 from specrl.config.bounds import at_least
 from specrl.sweep.executor import Job, JobEnd
 from specrl.sweep.point import PointTask, run_point
+from specrl.sweep.points import check_here
 from specrl.sweep.status import Status
 
 CONSOLE_FILE = "console.log"
@@ -40,7 +41,7 @@ class LocalPoints:
         return self._jobs
 
     def check(self, task: PointTask) -> None:
-        del task
+        check_here(task.config)
 
     def submit(self, tasks: Sequence[PointTask]) -> list[Job]:
         return [self._start(task) for task in tasks]

@@ -1,5 +1,6 @@
 """One point of a sweep in a process of its own: claimed, run, and its end written down."""
 
+import errno
 import os
 import sys
 import threading
@@ -26,6 +27,12 @@ from specrl.sweep.status import (
 
 Run = Callable[[TrainConfig, Path, Sequence[str]], None]
 SLURM_JOB = "SLURM_JOB_ID"
+DISK_FAULTS = {
+    errno.ENOSPC: "make room there",
+    errno.EDQUOT: "make room there",
+    errno.EROFS: "make it writable",
+    errno.EIO: "check that disk",
+}
 
 
 @dataclass(frozen=True)
@@ -71,8 +78,23 @@ def train(config: TrainConfig, folder: Path, overrides: Sequence[str]) -> None:
 def recorded(config: TrainConfig, folder: Path, overrides: Sequence[str]) -> Iterator[None]:
     """Holds the run folder and keeps its status; errors pass through.
 
-    Raises `UserError` when another process holds the folder.
+    Raises `UserError` when another process holds the folder, `RunError` for a disk that takes
+    nothing any more.
     """
+    try:
+        with _held(config, folder, overrides):
+            yield
+    except OSError as error:
+        if error.errno not in DISK_FAULTS:
+            raise
+        raise RunError(
+            f"nothing can be written to {error.filename or folder}: {error.strerror}; "
+            f"{DISK_FAULTS[error.errno]}, then the same command goes on"
+        ) from error
+
+
+@contextmanager
+def _held(config: TrainConfig, folder: Path, overrides: Sequence[str]) -> Iterator[None]:
     with exclusive(folder):
         with changing(folder) as before:
             status = _started(before, config, overrides)

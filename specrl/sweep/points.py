@@ -1,22 +1,26 @@
 """The points of a sweep: which there are, checked before the first starts."""
 
 import copy
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
+from string import ascii_uppercase
 
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf, flag_override
 
 from specrl.config import mistakes
+from specrl.config.cluster import SlurmConfig
 from specrl.config.door import to_config
+from specrl.config.overrides import key_of
 from specrl.config.signature import run_folder
+from specrl.config.train import TrainConfig
 from specrl.errors import UserError
 from specrl.sweep.point import PointTask
 
-LEARNED_ONLY = re.compile(r"[+~]*(init|adaptation)[.=]")
+LEARNED_ONLY = ("init", "adaptation")
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,11 @@ def counted(number: int) -> str:
     return f"{number} point" + ("" if number == 1 else "s")
 
 
+def letter(number: int) -> str:
+    """A short name for the number, from 0: A to Z, A1 to Z1, ..."""
+    return ascii_uppercase[number % 26] + (str(number // 26) if number >= 26 else "")
+
+
 def point_of(task: PointTask) -> Point:
     """The point without its config."""
     return Point(task.overrides, task.config.drafter.name, task.folder)
@@ -52,12 +61,13 @@ def checked_tasks(
     that a sweep over inits has its autoregressive arm in it. Raises `UserError`, one line that
     begins with the overrides, for the first point that no run can start with.
     """
-    composed = [_composed(loader, master, words) for words in points]
+    composition = cache(partial(_composed, loader, master))  # arms without a draft repeat
+    composed = [composition(tuple(words)) for words in points]
     if any(_learned(config) for config in composed):
         for number, words in enumerate(points):
-            own = [word for word in words if not LEARNED_ONLY.match(word)]
+            own = [word for word in words if key_of(word).partition(".")[0] not in LEARNED_ONLY]
             if not _learned(composed[number]) and len(own) < len(words):
-                composed[number] = _composed(loader, master, own)
+                composed[number] = composition(tuple(own))
     return [_checked(config) for config in composed]
 
 
@@ -69,7 +79,16 @@ def checked_run(composed: DictConfig) -> PointTask:
     return PointTask(config, run_folder(config), tuple(words))
 
 
-def _composed(loader: ConfigLoader, master: DictConfig, words: Sequence[str]) -> DictConfig:
+def check_here(config: TrainConfig) -> None:
+    """Raises `UserError` for a point of a sweep that this machine cannot run."""
+    if isinstance(config.cluster, SlurmConfig):
+        raise UserError(
+            f"cluster={config.cluster.name} lives in a Slurm job; add "
+            "hydra/launcher=specrl_slurm, or use cluster=local or local_gpu"
+        )
+
+
+def _composed(loader: ConfigLoader, master: DictConfig, words: tuple[str, ...]) -> DictConfig:
     try:
         return loader.load_sweep_config(master, list(words))
     except mistakes.COMPOSITION_ERRORS as error:

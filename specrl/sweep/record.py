@@ -76,10 +76,18 @@ def read_record(path: Path) -> SweepRecord | None:
     try:
         values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         points = tuple(_point(point, path.parent.parent) for point in values.pop("points"))
-        overrides = tuple(values.pop("overrides"))
-        return SweepRecord(points=points, overrides=overrides, **values)
-    except (OSError, ValueError, TypeError, KeyError):
+        overrides = tuple(map(str, values.pop("overrides")))
+        created_s, launched_s = (float(values.pop(name)) for name in ("created_s", "launched_s"))
+        record = SweepRecord(
+            points=points,
+            overrides=overrides,
+            created_s=created_s,
+            launched_s=launched_s,
+            **values,
+        )
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
+    return record if points else None
 
 
 def records_in(output_dir: Path) -> list[SweepRecord]:
@@ -91,7 +99,8 @@ def records_in(output_dir: Path) -> list[SweepRecord]:
 def _point(values: dict[str, Any], output_dir: Path) -> Point:
     folder = Path(values["folder"])
     moved = output_dir / folder.name
-    return Point(tuple(values["overrides"]), values["drafter"], moved if moved.is_dir() else folder)
+    overrides = tuple(map(str, values["overrides"]))
+    return Point(overrides, str(values["drafter"]), moved if moved.is_dir() else folder)
 
 
 def _shown(value: object) -> str:

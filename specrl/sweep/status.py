@@ -4,7 +4,7 @@ import fcntl
 import json
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -17,10 +17,16 @@ STATUS_FILE = "status.json"
 LOCK_FILE = ".status.lock"
 HEARTBEAT_S = 10.0
 DEAD_AFTER_S = 120.0
-"""Without a heartbeat, where the process itself cannot be seen from here."""
+"""Without a heartbeat, where the process itself cannot be seen from here.
+
+One that is further in the future counts for nothing: whose clock is that far ahead is not known.
+"""
 
 State = Literal["queued", "running", "finished", "failed", "interrupted"]
 OVER = ("finished", "failed", "interrupted")
+OPTIONAL = ("job", "log", "queued_s", "started_s", "ended_s")
+NUMBERS = ("attempt", "seconds", "steps", "queued_s", "started_s", "ended_s")
+TEXTS = ("state", "reason", "job", "log")
 
 
 @dataclass(frozen=True)
@@ -64,7 +70,7 @@ def read_status(folder: Path) -> Status | None:
     """The status as it was written; None in a folder without one, or with a damaged one."""
     try:
         return decode_status(json.loads((folder / STATUS_FILE).read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError):
+    except (OSError, ValueError, TypeError, RecursionError):
         return None
 
 
@@ -104,7 +110,7 @@ def is_alive(folder: Path, status: Status, now_s: float | None = None) -> bool:
         age_s = (time.time() if now_s is None else now_s) - (folder / STATUS_FILE).stat().st_mtime
     except OSError:
         return False
-    return age_s < DEAD_AFTER_S
+    return abs(age_s) < DEAD_AFTER_S
 
 
 def settled(folder: Path, status: Status) -> Status:
@@ -118,7 +124,23 @@ def decode_status(values: Mapping[str, Any]) -> Status:
     """Raises `TypeError` or `ValueError` for values that are no status."""
     values = dict(values)
     process = values.get("process")
-    found = Status(**values | {"overrides": tuple(values.get("overrides", ()))})
+    found = Status(**values | {"overrides": tuple(map(str, values.get("overrides", ())))})
     if found.state not in (*OVER, "queued", "running"):
         raise ValueError(f"no such state: {found.state}")
-    return replace(found, process=ProcessId(**process) if process else None)
+    found = replace(found, process=ProcessId(**process) if process else None)
+    _check_types(found, NUMBERS, int, float)
+    _check_types(found, TEXTS, str)
+    if found.process is not None:
+        _check_types(found.process, ("pid", "namespace"), int)
+        _check_types(found.process, ("started_s",), int, float)
+        _check_types(found.process, ("host",), str)
+    return found
+
+
+def _check_types(record: object, names: Sequence[str], *types: type) -> None:
+    for name in names:
+        value = getattr(record, name)
+        if value is None and name in OPTIONAL:
+            continue
+        if not isinstance(value, types):
+            raise TypeError(f"{name}={value!r} is of another type")

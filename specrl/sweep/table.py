@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.markup import escape
-from rich.table import Table
+from rich.text import Text
 
 from specrl.errors import UserError
 from specrl.sweep.comparison import arm_figures
@@ -15,6 +14,8 @@ from specrl.sweep.status import Status, read_status, settled
 from specrl.telemetry.jsonl import STEP_MARK, read_run
 
 RUN_LOG = "run.log"
+INDENT = "   "
+HEADINGS = ("seconds", "steps", "step (s)", "speedup", "alpha", "reward", "accuracy")
 COLOURS = {
     "finished": "green",
     "failed": "red",
@@ -41,6 +42,11 @@ class Row:
     acceptance_length: float | None = None
     reward: float | None = None
     accuracy: float | None = None
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether it ended without what it was to do."""
+        return self.status.state in ("failed", "interrupted")
 
     @property
     def log(self) -> Path:
@@ -76,16 +82,13 @@ def rows_of(points: Sequence[Point]) -> list[Row]:
     return [_row(point, figures.get(point.folder, {})) for point in distinct]
 
 
-def lines_of(rows: Sequence[Row]) -> list[str]:
-    """A line for each point: where it is, and why it did not finish."""
-    return [_line(row, label) for row, label in zip(rows, labels_of(rows), strict=True)]
-
-
-def _line(row: Row, label: str) -> str:
-    status = row.status
-    if status.state in ("failed", "interrupted"):
-        return f"{label}: {status.state}: {status.reason}; log {row.log}"
-    return f"{label}: {status.state}; {row.point.folder}"
+def complaints_of(rows: Sequence[Row]) -> list[str]:
+    """A line for each point that failed or was interrupted: why, and what to read."""
+    return [
+        f"{label}: {row.status.state}: {row.status.reason}; log {row.log}"
+        for row, label in zip(rows, labels_of(rows), strict=True)
+        if row.unfinished
+    ]
 
 
 def labels_of(rows: Sequence[Row]) -> list[str]:
@@ -104,27 +107,39 @@ def labels(points: Sequence[Point]) -> list[str]:
     ]
 
 
-def table_of(rows: Sequence[Row]) -> Table:
-    """The table; overrides that every point has are left out."""
-    table = Table(title=_title(rows), title_justify="left")
-    table.add_column("point")
-    table.add_column("state")
-    for heading in ("seconds", "steps", "step (s)", "speedup", "alpha", "reward", "accuracy"):
-        table.add_column(heading, justify="right")
+def table_of(rows: Sequence[Row], complaints: bool = True) -> Text:
+    """The table, for 80 columns: what tells the point from the others, its figures, its place.
+
+    Without `complaints` those of `complaints_of` have neither reason nor place.
+    """
+    lines = [Text(_title(rows)), Text(_figures("state", *HEADINGS), style="bold")]
     for name, row in zip(labels_of(rows), rows, strict=True):
-        colour = COLOURS[row.status.state]
-        table.add_row(
-            escape(name),
-            f"[{colour}]{row.status.state}[/]",
-            f"{row.status.seconds:.1f}" if row.status.seconds else "-",
-            str(row.steps),
-            _number(row.step_s),
-            "-" if row.generation_speedup is None else f"{row.generation_speedup:.2f}x",
-            _number(row.acceptance_length),
-            _number(row.reward, 3),
-            _number(row.accuracy, 3),
-        )
-    return table
+        status, state = row.status, len(row.status.state)
+        figures = Text(_figures(status.state, *_cells(row)))
+        figures.stylize(COLOURS[status.state], len(INDENT), len(INDENT) + state)
+        lines += [Text(name), figures]
+        if row.unfinished and not complaints:
+            continue
+        place = f"log {row.log}" if row.unfinished else row.point.folder
+        lines += [Text(f"{INDENT}{told}") for told in (status.reason, place) if told]
+    return Text("\n").join(lines)
+
+
+def _figures(state: str, *cells: str) -> str:
+    columns = zip(cells, HEADINGS, strict=True)
+    return f"{INDENT}{state:<11}" + "".join(f"{c:>{max(len(h), 5) + 2}}" for c, h in columns)
+
+
+def _cells(row: Row) -> list[str]:
+    return [
+        f"{row.status.seconds:.1f}" if row.status.seconds else "-",
+        str(row.steps),
+        _number(row.step_s),
+        "-" if row.generation_speedup is None else f"{row.generation_speedup:.2f}x",
+        _number(row.acceptance_length),
+        _number(row.reward, 3),
+        _number(row.accuracy, 3),
+    ]
 
 
 def _title(rows: Sequence[Row]) -> str:

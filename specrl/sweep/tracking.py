@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from specrl.config.overrides import key_of
 from specrl.config.tracking import MlflowConfig
 from specrl.sweep.comparison import arm_figures
 from specrl.sweep.point import PointTask
@@ -46,7 +47,7 @@ def end_parent(parent: ParentRun | None, rows: Sequence[Row], interrupted: bool,
 
 def sweep_name(overrides: Sequence[str]) -> str:
     """`table4` for sweep=table4, else what is swept over: `drafter=none,eagle3 drafter.k=3,5`."""
-    named = [word.partition("=")[2] for word in overrides if word.startswith("sweep=")]
+    named = [word.partition("=")[2] for word in overrides if key_of(word) == "sweep"]
     swept = " ".join(word for word in overrides if "," in word)
     parts = [*named, *([swept] if swept else [])] or [" ".join(overrides) or "sweep"]
     return ", ".join(parts)[:250]

@@ -90,7 +90,7 @@ def read_info(folder: Path) -> RunInfo | None:
     """run.json of the folder; None when missing or damaged."""
     try:
         return RunInfo(**json.loads((folder / INFO_FILE).read_text(encoding="utf-8")))
-    except (FileNotFoundError, ValueError, TypeError, RecursionError):
+    except (OSError, ValueError, TypeError, RecursionError):
         return None
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import yaml
 
+from specrl.config.overrides import key_of
 from specrl.errors import RunError
 from specrl.telemetry.jsonl import INFO_FILE, STEP_MARK, RunInfo, StepRecord, read_info
 from specrl.telemetry.mlflow_client import (
@@ -203,8 +204,8 @@ def run_tags(info: RunInfo) -> dict[str, str]:
 
 def override_tags(overrides: Sequence[str]) -> dict[str, str]:
     """`drafter.k=5` as the tag override.drafter.k: MLflow's page can show it as a column."""
-    pairs = (override.lstrip("+~").partition("=") for override in overrides)
-    return {clean(f"override.{key}"): value or "null" for key, _, value in pairs if key}
+    pairs = ((key_of(word), word.partition("=")[2]) for word in overrides)
+    return {clean(f"override.{key}"): value or "null" for key, value in pairs if key}
 
 
 def _online(config: Mapping[str, Any]) -> list[str]:

@@ -23,6 +23,11 @@ GRIDS = {
 }
 SIZES = {"": ["rl_think_cpu", "rl_zero_cpu"], "_paper": ["rl_think", "rl_zero"]}
 ALL = [(name, size) for name in GRIDS for size in SIZES]
+QUICK = ("table1", "table2")  # the others have up to 24 points, each composed
+EACH = [
+    pytest.param(*pair, marks=[] if pair[0] in QUICK else pytest.mark.slow, id="".join(pair))
+    for pair in ALL
+]
 
 
 @cache
@@ -42,7 +47,7 @@ def test_every_sweep_is_listed_here():
     assert sorted(tree.options("sweep")) == sorted(f"{name}{size}" for name, size in ALL)
 
 
-@pytest.mark.parametrize(("name", "size"), ALL)
+@pytest.mark.parametrize(("name", "size"), EACH)
 def test_a_sweep_has_the_runs_of_its_table_in_both_regimes(name, size):
     count, _ = GRIDS[name]
     found = regimes(f"sweep={name}{size}")
@@ -51,7 +56,7 @@ def test_a_sweep_has_the_runs_of_its_table_in_both_regimes(name, size):
     )
 
 
-@pytest.mark.parametrize(("name", "size"), ALL)
+@pytest.mark.parametrize(("name", "size"), EACH)
 def test_arms_differ_in_what_is_swept_only(name, size):
     _, swept = GRIDS[name]
     for tasks in regimes(f"sweep={name}{size}").values():
@@ -62,6 +67,7 @@ def test_arms_differ_in_what_is_swept_only(name, size):
         assert {key for key in learned[0] if len({arm[key] for arm in learned}) > 1} == swept
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", SIZES)
 def test_the_tables_share_their_runs(size):
     folders = {task.folder for name in GRIDS for task in runs(f"sweep={name}{size}")}

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from specrl.types import Placement
 
 pytestmark = pytest.mark.slow
 TARGET = "tests.cluster.test_local_ray:Counter"
+SLEEPER = "tests.cluster.test_local_ray:Sleeper"
 
 
 class Counter:
@@ -38,6 +40,13 @@ class Counter:
     def shout(self) -> None:
         sys.stderr.write("a line for the log\n")
         sys.stderr.flush()
+
+
+class Sleeper:
+    """Is in the middle of a call when it is killed."""
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
 
 
 class Broken:
@@ -103,6 +112,22 @@ def test_no_process_outlives_the_cluster(tmp_path: Path) -> None:
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     )
     assert ends_soon(int(done.stdout.split()[-1]))
+
+
+def test_killing_an_actor_on_purpose_prints_nothing(tmp_path: Path) -> None:
+    script = (
+        "import time; from pathlib import Path; from specrl.cluster.local_ray import LocalRay;"
+        "from specrl.types import Placement;"
+        f"c = LocalRay(Path({str(tmp_path)!r}));"
+        f"a = c.spawn('sleeper', {SLEEPER!r}, Placement());"
+        f"b = c.spawn('x', {TARGET!r}, Placement(), 0);"
+        "b.submit('add', 1).result(); a.submit('sleep', 60); time.sleep(1); a.kill();"
+        "time.sleep(2); c.close()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert done.stdout + done.stderr == ""
 
 
 def ends_soon(pid: int) -> bool:

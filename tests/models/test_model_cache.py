@@ -35,6 +35,7 @@ def test_the_second_call_finds_what_the_first_made(tmp_path):
     assert times_made(tmp_path) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", ["truncated", "changed", "missing", "no marker", "bad marker"])
 def test_a_damaged_folder_is_made_again(tmp_path, damage):
     folder = cached_folder(tmp_path, "m", make)
@@ -74,6 +75,7 @@ def test_what_a_killed_process_left_is_cleared(tmp_path):
     assert not stale.exists()
 
 
+@pytest.mark.slow
 def test_processes_that_race_make_it_once(tmp_path):
     context = multiprocessing.get_context("fork")
     workers = [context.Process(target=cached_folder, args=(tmp_path, "m", make)) for _ in range(4)]
@@ -97,6 +99,7 @@ def _racing(root: Path) -> multiprocessing.context.ForkProcess:
     return worker
 
 
+@pytest.mark.slow
 def test_who_waits_says_which_process_makes_what(tmp_path):
     worker = _racing(tmp_path)
     said = []
@@ -110,6 +113,7 @@ def test_who_waits_says_which_process_makes_what(tmp_path):
     assert len(said) == 1
 
 
+@pytest.mark.slow
 def test_when_the_process_that_makes_it_dies_one_that_waits_takes_over(tmp_path):
     worker = _racing(tmp_path)
     worker.kill()

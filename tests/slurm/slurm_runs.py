@@ -45,6 +45,10 @@ def waits(_config: TrainConfig, folder: Path, _overrides: Sequence[str]) -> None
     raise KeyboardInterrupt
 
 
+def seed_0_waits(config: TrainConfig, folder: Path, overrides: Sequence[str]) -> None:
+    (finishes if config.seed else waits)(config, folder, overrides)
+
+
 def first_time(folder: Path) -> bool:
     """Counts the calls in the run folder."""
     with (folder / "calls").open("a+") as calls:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from specrl.sweep.comparison import arms_in, comparison_table, print_comparison
+from specrl.sweep.comparison import Comparison, arms_in, print_comparison
 from specrl.sweep.points import Point
 from specrl.telemetry.jsonl import JsonlSink
 
@@ -38,9 +38,9 @@ def write_run(folder: Path, generation_s: float, *overrides: str, tokens: float 
     return Point(overrides, drafter, folder)
 
 
-def shown(points: list[Point]) -> str:
+def shown(points: list[Point], width: int = 160) -> str:
     text = io.StringIO()
-    Console(width=160, file=text).print(comparison_table(arms_in(points)))
+    Console(width=width, file=text).print(Comparison(arms_in(points)))
     return text.getvalue()
 
 
@@ -151,3 +151,42 @@ def test_a_run_without_steps_is_left_out(tmp_path: Path, damage: str) -> None:
         info = json.loads((good.folder / "run.json").read_text())
         (bad.folder / "run.json").write_text(json.dumps(info))
     assert len(names([good, bad])) == 1
+
+
+def test_a_narrow_console_gets_letters_and_further_tables(tmp_path: Path) -> None:
+    points = [
+        write_run(
+            tmp_path / f"{drafter}{k}",
+            12.0 / int(k),
+            *(f"drafter={drafter}", f"drafter.k={k}", f"learner.learning_rate={k}e-6"),
+        )
+        for drafter in ("none", "ngram")
+        for k in "12345"
+    ]
+    text = shown(points, width=80)
+    assert max(len(line) for line in text.splitlines()) <= 80
+    assert "A = none learner.learning_rate=1e-6\n" in text
+    assert "J = ngram drafter.k=5 learner.learning_rate=5e-6\n" in text
+    rows = [line for line in text.splitlines() if "generation speedup" in line]
+    assert len(rows) == 2
+    assert sum(line.count("1.00x") for line in rows) == 10
+
+
+def test_no_line_is_wider_than_the_console_and_no_figure_is_cut(tmp_path: Path) -> None:
+    points = [
+        write_run(tmp_path / f"{drafter}{n}", 2e6 / n, f"drafter={drafter}", f"drafter.k={n}")
+        for drafter in ("none", "ngram")
+        for n in (1, 2, 3)
+    ]
+    comparison = Comparison(arms_in(points))
+    for width in range(60, 140):
+        text = io.StringIO()
+        Console(width=width, file=text).print(comparison)
+        assert max(len(line) for line in text.getvalue().splitlines()) <= width
+        assert "…" not in text.getvalue()
+
+
+def test_arms_that_fit_keep_their_names(tmp_path: Path) -> None:
+    points = [write_run(tmp_path / name, 5.0, f"drafter={name}") for name in ("none", "ngram")]
+    heading = next(line for line in shown(points, width=80).splitlines() if "ngram" in line)
+    assert heading.split() == ["┃", "┃", "none", "┃", "ngram", "┃"]

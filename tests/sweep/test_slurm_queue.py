@@ -8,6 +8,7 @@ from specrl.config.compose import load
 from specrl.config.signature import run_folder
 from specrl.errors import UserError
 from specrl.sweep.executor import JobEnd
+from specrl.sweep.local import LocalPoints
 from specrl.sweep.point import PointTask
 from specrl.sweep.slurm import COMMANDS, Queue, SlurmJob, SlurmPoints, preview
 from specrl.sweep.status import Status
@@ -88,6 +89,19 @@ def test_a_machine_without_slurm_is_told_apart_at_once(
 def point(tmp_path: Path, *overrides: str) -> PointTask:
     config = load(["debug=tiny", f"output_dir={tmp_path}", *overrides])
     return PointTask(config, run_folder(config), overrides)
+
+
+@pytest.mark.usefixtures("slurm")
+@pytest.mark.parametrize("poll_s", [-1.0, float("nan")])
+def test_squeue_is_not_asked_at_times_that_do_not_exist(poll_s: float) -> None:
+    with pytest.raises(UserError, match=r"hydra\.launcher\.poll_s=.* use a value of at least 0"):
+        SlurmPoints(poll_s)
+
+
+def test_a_slurm_cluster_is_no_place_for_processes_of_this_machine(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="cluster=slurm_cpu lives in a Slurm job; add hydra/launch"):
+        LocalPoints(1).check(point(tmp_path, "cluster=slurm_cpu"))
+    LocalPoints(1).check(point(tmp_path))
 
 
 def test_this_machine_is_no_cluster_for_slurm(slurm: Path) -> None:

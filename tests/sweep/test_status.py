@@ -1,5 +1,6 @@
 """status.json: whole at any moment, and honest about processes that are gone."""
 
+import json
 import multiprocessing
 import os
 import socket
@@ -57,11 +58,41 @@ def test_a_damaged_status_counts_as_none(tmp_path: Path, text: str) -> None:
     assert read_status(tmp_path) is None
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"seconds": "9"},
+        {"attempt": None},
+        {"steps": [1]},
+        {"reason": 5},
+        {"log": 7},
+        {"ended_s": "y"},
+        {"overrides": 5},
+        {"process": {"host": "a", "pid": "q", "started_s": 0.0}},
+        {"process": {"host": 1, "pid": 1, "started_s": 0.0}},
+        {"process": [1]},
+    ],
+)
+def test_a_status_with_a_value_of_another_type_counts_as_none(
+    tmp_path: Path, change: dict[str, object]
+) -> None:
+    (tmp_path / STATUS_FILE).write_text(json.dumps({"state": "queued"}))
+    assert read_status(tmp_path) == Status("queued")
+    (tmp_path / STATUS_FILE).write_text(json.dumps({"state": "queued", **change}))
+    assert read_status(tmp_path) is None
+
+
+def test_a_folder_in_its_place_counts_as_none(tmp_path: Path) -> None:
+    (tmp_path / STATUS_FILE).mkdir()
+    assert read_status(tmp_path) is None
+
+
 def test_a_state_that_does_not_exist_counts_as_none(tmp_path: Path) -> None:
     write_status(tmp_path, replace(full_status(), state="odd"))
     assert read_status(tmp_path) is None
 
 
+@pytest.mark.slow
 def test_a_writer_that_is_killed_leaves_a_whole_status(tmp_path: Path) -> None:
     write_status(tmp_path, full_status())
     for _ in range(10):
@@ -79,6 +110,7 @@ def test_a_writer_that_is_killed_leaves_a_whole_status(tmp_path: Path) -> None:
         assert len(found.reason) == 20_000
 
 
+@pytest.mark.slow
 def test_changes_of_two_processes_are_all_kept(tmp_path: Path) -> None:
     write_status(tmp_path, Status("queued"))
 
@@ -132,6 +164,9 @@ def test_of_another_machine_or_container_the_heartbeat_counts(
     assert not is_alive(tmp_path, status)
     beat(tmp_path)
     assert is_alive(tmp_path, status)
+    from_the_future = time.time() + DEAD_AFTER_S + 60
+    os.utime(tmp_path / STATUS_FILE, (from_the_future, from_the_future))
+    assert not is_alive(tmp_path, status)
 
 
 def test_what_is_over_is_never_dead(tmp_path: Path) -> None:
