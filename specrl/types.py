@@ -167,7 +167,7 @@ class DraftSetup:
     `target` is its `hidden_states.DraftTrainer` as "package.module:Class", called with `folder`
     (its first weights, a Hugging Face folder) and `config` (the drafter's). Every `every`-th RL
     step fills the cache for `step_draft`, with at most `tokens` response tokens per data-parallel
-    rank (None: all of the step's); 0 never does.
+    rank (None: all of the step's); 0 never does. `loss` None is the drafter's own.
     """
 
     target: str
@@ -177,6 +177,7 @@ class DraftSetup:
     tokens: int | None = None
     learning_rate: float = 0.0
     passes: int = 1
+    loss: str | None = None
 
 
 Metrics = Mapping[str, float]

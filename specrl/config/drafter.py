@@ -13,6 +13,7 @@ AUTO = "auto"
 AUTO_MAX_K = 7  # the longest draft the paper measures (arXiv:2604.26779, Table 4)
 SAMPLING = ("probabilistic", "greedy")
 VERIFICATION = ("standard", "block")
+DRAFT_LOSSES = ("soft_ce", "tv", "hard_ce")
 
 
 @dataclass(kw_only=True)
@@ -134,7 +135,7 @@ class DraftTrainingConfig:
     """Gradient norm of the draft above which its gradients are scaled down; 0 = off."""
 
     def __post_init__(self) -> None:
-        one_of("drafter.training.loss", self.loss, ("soft_ce", "tv", "hard_ce"))
+        one_of("drafter.training.loss", self.loss, DRAFT_LOSSES)
         within("drafter.training.ttt_steps", self.ttt_steps, 1, MAX_K)
         above("drafter.training.ttt_decay", self.ttt_decay, 0.0)
         at_least("drafter.training.tokens_per_update", self.tokens_per_update, 1)

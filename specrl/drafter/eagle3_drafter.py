@@ -51,4 +51,5 @@ class Eagle3Drafter:
             tokens=adaptation.tokens,
             learning_rate=adaptation.learning_rate,
             passes=adaptation.passes,
+            loss=adaptation.loss,
         )

@@ -77,7 +77,7 @@ class LearnedDraft:
         metrics: dict[str, float] = {}
         if self._due:
             passes = [self._tap.batches] * self._setup.passes
-            metrics = self._fit(passes, self._setup.learning_rate)
+            metrics = self._fit(passes, self._setup.learning_rate, self._setup.loss)
             self._due = False
         self._tap.clear()
         return {**metrics, "staleness_steps": float(self._steps - self._changed_at)}
@@ -169,7 +169,7 @@ class LearnedDraft:
         self,
         passes: Sequence[Sequence[HiddenStates]],
         learning_rate: float,
-        loss: str | None = None,
+        loss: str | None,
     ) -> dict[str, float]:
         """Metrics of all passes and data-parallel ranks."""
         group = parallel_state.get_data_parallel_group()

@@ -1,6 +1,7 @@
 """Every choice that is listed composes and passes the door."""
 
 import re
+from functools import cache
 
 import pytest
 import yaml
@@ -8,6 +9,7 @@ from omegaconf import OmegaConf
 
 from specrl.config import tree
 from specrl.config.compose import compose, load
+from specrl.config.door import to_config
 from specrl.config.drafter import DraftModelConfig, NgramConfig
 from specrl.config.knobs import choice_knobs
 from specrl.config.tracking import MlflowConfig
@@ -23,9 +25,20 @@ ALL = [f"{group}={name}" for group in tree.groups() for name in tree.options(gro
 ONLINE = "adaptation=online"
 
 
-@pytest.mark.parametrize("choice", [choice for choice in ALL if choice != "init=auto"])
+@cache
+def composed(choice):
+    """Unchecked, for every test that reads it: a composition takes a tenth of a second."""
+    return compose([choice])
+
+
+ALONE = [c for c in ALL if c != "init=auto" and not c.startswith("sweep=")]
+
+
+# Each point of every sweep passes it in tests/cli/test_sweeps.py.
+@pytest.mark.parametrize("choice", ALONE)
 def test_every_choice_passes_the_door(choice):
-    config = load([choice, *NEEDS.get(choice, [])])
+    needs = NEEDS.get(choice)
+    config = load([choice, *needs]) if needs else to_config(composed(choice))
     group, name = choice.split("=")
     if group not in tree.OVERLAYS:
         assert getattr(config, group).name == name
@@ -129,16 +142,16 @@ def test_free_form_mappings_take_any_key():
 @pytest.mark.parametrize("choice", [c for c in ALL if c.split("=")[0] not in tree.OVERLAYS])
 def test_the_knob_list_shows_the_defaults_that_hydra_composes(choice):
     group, name = choice.split("=")
-    composed = OmegaConf.to_container(compose([choice]))[group]
+    values = OmegaConf.to_container(composed(choice))[group]
     shown = {
         knob.key.split(".", 1)[1]: yaml.safe_load(knob.default)
         for knob in choice_knobs(group, name)
     }
-    assert shown == dict(flat(composed, leaves=set(shown)))
+    assert shown == dict(flat(values, leaves=set(shown)))
 
 
-def flat(composed, leaves, prefix=""):
-    for key, value in composed.items():
+def flat(values, leaves, prefix=""):
+    for key, value in values.items():
         if isinstance(value, dict) and f"{prefix}{key}" not in leaves:
             yield from flat(value, leaves, f"{prefix}{key}.")
         else:

@@ -71,6 +71,7 @@ def test_a_node_without_a_process_counts_as_idle():
         ),
         (["cluster.sbatch=[reservation]"], "'reservation' is no sbatch option"),
         (["cluster.sbatch=['--nodes=9']"], "use cluster.nodes"),
+        (["cluster.time_limit_min=4"], "leaves a job of cluster.time_limit_min=4 no time to run"),
         (["cluster.signal_delay_s=1"], "cluster.signal_delay_s=1 is out of range"),
         (["cluster.container_mounts=['/a:/a']"], "set cluster.container_image"),
     ],

@@ -11,7 +11,9 @@ from specrl.drafter import Eagle3Drafter, NgramDrafter, NoDrafter
 from specrl.rollout.exactness import check_exact
 
 FOLDER = Path("some/draft")
-ONLINE = AdaptationConfig(name="online", every=2, tokens=500, passes=3, learning_rate=1e-4)
+ONLINE = AdaptationConfig(
+    name="online", every=2, tokens=500, passes=3, learning_rate=1e-4, loss="tv"
+)
 
 
 @pytest.mark.parametrize(
@@ -37,7 +39,7 @@ def test_an_online_draft_is_trained_as_the_adaptation_says() -> None:
     config = Eagle3Config()
     setup = Eagle3Drafter(config, FOLDER, ONLINE).draft_setup()
     assert (setup.every, setup.tokens, setup.passes, setup.learning_rate) == (2, 500, 3, 1e-4)
-    assert (setup.folder, setup.config) == (FOLDER, config)
+    assert (setup.folder, setup.config, setup.loss) == (FOLDER, config, "tv")
 
 
 @pytest.mark.parametrize("adaptation", [None, AdaptationConfig(name="offline", every=2)])

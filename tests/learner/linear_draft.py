@@ -16,7 +16,10 @@ STATE = "state.pt"
 
 
 class LinearDraft:
-    """`config` has `aux_layers` and `target_ids`; `folder` is not read. One update per `fit`."""
+    """`config` has `aux_layers` and `target_ids`; `folder` is not read. One update per `fit`.
+
+    Losses: cross-entropy, and "twice" that.
+    """
 
     def __init__(self, folder, config):
         del folder
@@ -30,11 +33,12 @@ class LinearDraft:
 
     def fit(self, batches, learning_rate, group=None, loss=None):
         self.adam.zero_grad()
+        scale = 2.0 if loss == "twice" else 1.0
         sums = torch.zeros(4, dtype=torch.float64)
         loss = 0.0 * self.weight_DF.sum()
         for batch in batches:
             teacher_RD, logprobs_RD = _teacher(batch), self._logits(batch).log_softmax(-1)
-            tokens_R = -(teacher_RD * logprobs_RD).sum(1)
+            tokens_R = -scale * (teacher_RD * logprobs_RD).sum(1)
             loss = loss + tokens_R.sum()
             overlap_R = torch.minimum(teacher_RD, logprobs_RD.detach().exp()).sum(1)
             missing_R = 1.0 - teacher_RD.sum(1)

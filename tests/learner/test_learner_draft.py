@@ -154,6 +154,16 @@ def test_training_lowers_the_loss_and_metrics_are_means(tmp_path):
     assert first["grad_norm"] > 0
 
 
+def test_during_rl_a_draft_learns_by_the_loss_of_its_setup(tmp_path):
+    build_toy(tmp_path, num_hidden_layers=LAYERS)
+    losses = []
+    for name in (None, "twice"):
+        with running_learner(tmp_path, draft=setup(loss=name)) as learner:
+            learner.step(samples_of(random_rollouts()))
+            losses.append(learner.step_draft()["loss"])
+    assert losses[1] == pytest.approx(2 * losses[0])
+
+
 def test_a_resumed_draft_goes_on_where_it_was(tmp_path):
     build_toy(tmp_path, num_hidden_layers=LAYERS)
     checkpoint = folder_in(tmp_path, "checkpoint")
