@@ -26,12 +26,21 @@ REQUIRED_ON_CPU = {
     "VLLM_USE_V2_MODEL_RUNNER": "0",
 }
 
+GLIBC_KEEPS_MEMORY = {
+    # Logits and their copies are tens of MB a step: by default glibc maps and unmaps each, and
+    # the kernel clears every page again.
+    "MALLOC_MMAP_MAX_": "0",
+    "MALLOC_TRIM_THRESHOLD_": str(2**40),
+    "MALLOC_ARENA_MAX": "1",
+}
+
 
 def engine_environment(cores: Sequence[int], num_gpus: int = 0) -> dict[str, str]:
     """Environment variables of an engine actor; they must be set before its process starts.
 
     `cores` are the CPU ids the actor is bound to, empty = all. With `num_gpus` 0 the engine is a
-    CPU engine: Intel OpenMP and tcmalloc are preloaded where the environment has them.
+    CPU engine: Intel OpenMP and tcmalloc are preloaded where the environment has them, and without
+    tcmalloc glibc is told to keep freed memory.
     """
     env = dict(REQUIRED)
     if num_gpus:
@@ -39,7 +48,10 @@ def engine_environment(cores: Sequence[int], num_gpus: int = 0) -> dict[str, str
     env |= REQUIRED_ON_CPU
     env["VLLM_CPU_OMP_THREADS_BIND"] = ",".join(map(str, cores)) if cores else "auto"
     env |= openmp_environment(len(cores) or None)
-    libraries = [str(tcmalloc)] if (tcmalloc := _tcmalloc()) is not None else []
+    tcmalloc = _tcmalloc()
+    libraries = [] if tcmalloc is None else [str(tcmalloc)]
+    if tcmalloc is None:
+        env |= GLIBC_KEEPS_MEMORY
     if "LD_PRELOAD" in env:
         libraries.append(env["LD_PRELOAD"])
     return env | ({"LD_PRELOAD": ":".join(libraries)} if libraries else {})

@@ -89,6 +89,11 @@ def test_the_environment_bounds_every_pool_of_threads() -> None:
     )
 
 
+def test_a_cpu_engine_keeps_the_memory_it_frees() -> None:
+    env = engine_environment(cores=[0])
+    assert "tcmalloc" in env.get("LD_PRELOAD", "") or env["MALLOC_MMAP_MAX_"] == "0"
+
+
 def test_a_gpu_engine_preloads_nothing() -> None:
     assert "LD_PRELOAD" not in engine_environment(cores=[0], num_gpus=1)
 
