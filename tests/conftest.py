@@ -1,10 +1,17 @@
 """Which tests share a process, and which start first, when `make test` spreads them over two."""
 
+import gc
+from pathlib import Path
+
 import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
 ENGINES = "tests/rollout/"
+LONG = ("tests/rollout/", "tests/runs/", "tests/slurm/")
+COMPOSING = ("tests/cli/", "tests/config/", "tests/test_build_draft.py")
+"""Files of quick tests that take longest: a config takes a tenth of a second to compose."""
+
 DRAFTERS = ("none", "ngram", "draft_model", "eagle3")
 
 
@@ -26,11 +33,32 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadSco
     return ByEngine(config, log)
 
 
+def pytest_configure() -> None:
+    """What imports leave behind is no garbage: looked through again and again, it takes seconds."""
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
+
+
+def pytest_unconfigure() -> None:
+    gc.unfreeze()
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """`make fast` does not import files of slow tests: Megatron alone takes seconds."""
+    if config.option.markexpr != "not slow" or collection_path.suffix != ".py":
+        return None
+    return "\npytestmark = pytest.mark.slow\n" in collection_path.read_text() or None
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Long groups first and quick tests last, so that both processes end together."""
 
     def place(item: pytest.Item) -> tuple[bool, bool]:
         quick = item.get_closest_marker("slow") is None
-        return quick, item.path.parent.name not in {"runs", "rollout", "slurm"}
+        return quick, not item.nodeid.startswith(COMPOSING if quick else LONG)
 
     items.sort(key=place)

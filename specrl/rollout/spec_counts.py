@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from specrl.types import SpecStats
 
 Steps = tuple[tuple[int, int], ...]
@@ -25,10 +27,13 @@ def cut_steps(steps: Sequence[tuple[int, int]], num_tokens: int) -> Steps:
 
 def spec_stats(steps: Steps, num_tokens: int, k: int) -> SpecStats:
     """Counts of one response from `cut_steps`; those of drafts are 0 where no draft ran."""
+    # S steps, K draft positions
+    steps_S2 = np.array(steps, np.int64).reshape(-1, 2)
+    drafted_K, accepted_K = (steps_S2[:, :, None] > np.arange(k)).sum(0).tolist()
     return SpecStats(
-        num_drafts=sum(drafted > 0 for drafted, _ in steps),
-        num_draft_tokens=tuple(sum(drafted > i for drafted, _ in steps) for i in range(k)),
-        num_accepted_tokens=tuple(sum(accepted > i for _, accepted in steps) for i in range(k)),
+        num_drafts=int((steps_S2[:, 0] > 0).sum()),
+        num_draft_tokens=tuple(drafted_K),
+        num_accepted_tokens=tuple(accepted_K),
         num_decode_steps=len(steps),
         num_tokens=num_tokens,
     )

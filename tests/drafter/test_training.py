@@ -189,8 +189,9 @@ def deterministic_states(num_samples=24, seed=3):
     )
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("precision", ["bf16", "fp32"])
 @pytest.mark.parametrize("name", draft_losses.LOSSES)
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_training_lowers_the_loss_and_raises_replayed_acceptance(tmp_path, name, precision):
     trainer = trainer_of(tmp_path, loss=name, precision=precision, tokens_per_update=128)
     states, heldout = deterministic_states(), deterministic_states(6, seed=3)

@@ -50,13 +50,13 @@ class SimulatedEngine:
             k = self.length_at(len(running))
             follows = k == 0 and any(length for _, length in self.schedule)
             self.now_s += self.cost_s(k, len(running)) * (self.following if follows else 1.0)
-            for number in running:
-                drafted = k if self.generator.random() < self.proposed else 0
-                room = int(wanted[number] - made[number])
-                kept = min(int(self.generator.geometric(1 - self.rate)) - 1, drafted)
-                step = (room - 1, room - 1) if kept + 1 > room else (drafted, kept)
-                steps[number].append(step)
-                made[number] += step[1] + 1
+            drafted = k * (self.generator.random(len(running)) < self.proposed)
+            kept = np.minimum(self.generator.geometric(1 - self.rate, len(running)) - 1, drafted)
+            room = wanted[running] - made[running]
+            drafted, kept = np.where(kept < room, (drafted, kept), room - 1)
+            made[running] += kept + 1
+            for number, *step in zip(running, drafted.tolist(), kept.tolist(), strict=True):
+                steps[number].append(tuple(step))
         self.calls.append((count, self.now_s - began_s))
         return [
             self._rollout(prompts[n // samples_per_prompt], n, samples_per_prompt, steps[n])

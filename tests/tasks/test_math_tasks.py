@@ -49,9 +49,9 @@ def rollout(prompt, text, finish_reason="stop"):
     )
 
 
-@pytest.fixture
-def dapo(tmp_path):
-    files = math_files(tmp_path, ["34"])
+@pytest.fixture(scope="module")
+def dapo(tmp_path_factory):
+    files = math_files(tmp_path_factory.mktemp("dapo"), ["34"])
     task = DapoMath(DapoMathConfig(**files, reward_timeout_s=TIMEOUT_S), encode)
     yield task
     task.close()
@@ -109,6 +109,7 @@ def test_dapo_math_rewards(dapo, text, value):
 
 
 # The worker kills itself or is killed; a scorer without its time limit hits this one.
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_hostile_latex_scores_zero_and_the_scorer_lives_on(dapo):
     [prompt] = dapo.train(0, 1)
@@ -129,6 +130,7 @@ def test_hostile_latex_scores_zero_and_the_scorer_lives_on(dapo):
     assert rewards == [0.0] * len(hostile) + [1.0]
 
 
+@pytest.mark.slow
 def test_a_comparison_that_is_too_slow_kills_the_process():
     with MathScorer(TIMEOUT_S) as scorer:
         assert scorer.is_right("\\frac{1}{2}", "\\frac{2}{4}")
