@@ -121,6 +121,8 @@ def _bound(check: AmdahlCheck) -> str:
     if check.bound is not None and check.acceptance is not None:
         text += f"; at an acceptance length of {within(check.acceptance, unit='')} at most "
         text += within(check.bound)
+        if round(check.limit.value, 2) < round(check.bound.value, 2):
+            text += f", and {within(check.limit)} with what its engine steps yield"
     text += f". {'Printed' if check.source == 'paper' else 'Measured'}: {within(check.step)}"
     if check.cost is not None:
         text += ", since one draft-and-verify step costs as much as "

@@ -15,7 +15,7 @@ BASELINE, ARM = "ar.", "arm."
 OUTSIDE = (*(stage for stage in STAGES if stage != "generation"), "overhead")
 SAVED = ("generation", "tokens", *OUTSIDE)
 """What a change of the step time is split into; they add up to it."""
-LINEAR = {*(f"saved.{part}" for part in SAVED), "draft_cost", "online_net"}
+LINEAR = {*(f"saved.{part}" for part in SAVED), "saved", "draft_cost", "online_net"}
 PLAIN = {f"{side}{part}" for side in (BASELINE, ARM) for part in PARTS}
 
 
@@ -85,9 +85,11 @@ def seed_pairs(baseline: Arm, arm: Arm) -> tuple[list[tuple[Run, Run]], list[str
 def pair_figures(means: Means) -> Mapping[str, Floats]:
     """Every figure of a pair, from means whose names begin with `BASELINE` or `ARM`.
 
-    "generation" is per token, "generation_latency" per step, "excess" the step speedup over the
-    bound. "bound" and "cost" take the acceptance length, "engine_bound" tokens per engine step,
-    "predicted" the generation speedup; NaN where nothing was drafted. "saved.*", "draft_cost" and
+    "generation" is per token, "generation_latency" per step. "bound" and "cost" take the acceptance
+    length, "engine_bound" tokens per engine step, "predicted" the generation speedup; NaN where
+    nothing was drafted. "most" is what generation can gain at most, the lower of acceptance length
+    and tokens per engine step, 1 where neither is known; "limit" is the step's bound from it and
+    "excess" the step speedup over "limit". "saved" (all of a step), "saved.*", "draft_cost" and
     "online_net" (what online adaptation gains over the same arm offline) are seconds per step.
     """
     ar = {k.removeprefix(BASELINE): v for k, v in means.items() if k.startswith(BASELINE)}
@@ -97,7 +99,8 @@ def pair_figures(means: Means) -> Mapping[str, Floats]:
     generation, step = base_seconds / seconds, ar["step"] / arm["step"]
     acceptance = _ratio(arm["tokens_drafted"], arm["drafts"])
     per_step = _ratio(arm["tokens_decoded"], arm["engine_steps"])
-    bound = _bound(share, acceptance)
+    most = np.fmax(np.fmin(acceptance, per_step), 1.0)  # a step yields its own token at least
+    limit = _bound(share, most)
     saved = {part: ar[part] - arm[part] for part in OUTSIDE}
     saved["generation"] = ar["tokens"] * (base_seconds - seconds)
     saved["tokens"] = (ar["tokens"] - arm["tokens"]) * seconds
@@ -108,12 +111,14 @@ def pair_figures(means: Means) -> Mapping[str, Floats]:
         "step": step,
         "acceptance": acceptance,
         "tokens_per_step": per_step,
-        "bound": bound,
+        "bound": _bound(share, acceptance),
         "engine_bound": _bound(share, per_step),
+        "most": most,
+        "limit": limit,
         "predicted": _bound(share, generation),
         "cost": _ratio(acceptance, generation),
-        "step_cost": _ratio(per_step, generation),
-        "excess": step / bound,
+        "excess": step / limit,
+        "saved": ar["step"] - arm["step"],
         **{f"saved.{part}": value for part, value in saved.items()},
         **{f"{BASELINE}{part}": ar[part] for part in PARTS},
         **{f"{ARM}{part}": arm[part] for part in PARTS},
@@ -126,15 +131,16 @@ def pair_figures(means: Means) -> Mapping[str, Floats]:
 def lagging_figures(means: Means) -> Mapping[str, Floats]:
     """As `pair_figures` for asynchronous arms, where only exposed generation is on the path.
 
-    "share" is exposed generation's, and hiding all of it bounds the step speedup; "predicted" is
-    what the change of it explains. The rest of the change is overhead's.
+    "share" is exposed generation's, and hiding all of it bounds the step speedup, whatever was
+    drafted; "predicted" is what the change of it explains. The rest of the change is overhead's.
     """
     found = dict(pair_figures(means))
     step, exposed = means[f"{BASELINE}step"], means[f"{BASELINE}exposed"]
     saved = exposed - means[f"{ARM}exposed"]
     share = np.minimum(exposed / step, 1.0)
     bound = _bound(share, np.full_like(share, np.inf))
-    found |= {"share": share, "bound": bound, "engine_bound": bound, "cost": np.nan * share}
+    found |= {"share": share, "bound": bound, "engine_bound": bound, "limit": bound}
+    found |= {"cost": np.nan * share, "most": np.inf * np.ones_like(share)}
     found |= {"predicted": step / (step - saved), "excess": found["step"] / bound}
     found |= {"saved.generation": saved, "saved.tokens": 0.0 * saved}
     others = sum(found[f"saved.{part}"] for part in SAVED if part != "overhead")

@@ -1,9 +1,21 @@
 """Tables of the checks: Amdahl, learning curves, decisions, the paper's numbers, and the runs."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from analysis.arms import SAVED
-from analysis.records import AmdahlCheck, Cell, CurveTest, Interval, Report, Row, Run, Table
+from analysis.records import (
+    AmdahlCheck,
+    Cell,
+    CurveTest,
+    Decision,
+    Interval,
+    Report,
+    Row,
+    Run,
+    Source,
+    Table,
+)
 from analysis.words import label, measured, number, printed
 
 CURVE_DIGITS = 4
@@ -17,7 +29,6 @@ def check_tables(report: Report) -> tuple[Table, ...]:
         _saved(report),
         _curves(report),
         _decisions(report),
-        _advice(report),
         _statements(report),
         _runs(report),
     )
@@ -32,7 +43,8 @@ def _amdahl(report: Report) -> Table:
     rows = tuple(Row(_amdahl_cells(check), _group(check)) for check in report.checks)
     notes = (
         "bound: 1 / (R / alpha + 1 - R); engine step: tokens per engine step instead of alpha, "
-        "lower where a drafter often drafts nothing; predicted: from the generation speedup",
+        "lower where a drafter often drafts nothing; the lower of the two holds, 1x where neither "
+        "is known; predicted: from the generation speedup",
         *(f"ERROR: {error}" for error in report.errors),
     )
     return Table("amdahl", "Amdahl check", header, rows, notes)
@@ -43,8 +55,8 @@ def _saved(report: Report) -> Table:
     rows = []
     for check in report.checks:
         cells = [_cell(check, check.saved_s[part], "s") for part in SAVED]
-        whole = Interval(check.baseline_s["step"] - check.arm_s["step"])
-        rows.append(Row((label(check.label), *cells, _cell(check, whole, "s")), _group(check)))
+        whole = _cell(check, check.step_saved_s, "s")
+        rows.append(Row((label(check.label), *cells, whole), _group(check)))
     note = "seconds per step that each part gave; what is not generation is the residual"
     return Table("saved", "Where the saved time comes from", header, tuple(rows), (note,))
 
@@ -61,39 +73,36 @@ def _curves(report: Report) -> Table:
 
 def _decisions(report: Report) -> Table:
     header = (
-        "k", "Basis", "Acceptance", "c(k) = break-even", "Gen. speedup", "Step speedup", "In words"
+        "Question", "Asked of", "Known from", "Acceptance", "Break-even, c(k)", "Gen. speedup",
+        "Step speedup", "Saved (s/step)", "Paid after (steps)", "In words",
     )  # fmt: skip
-    rows = tuple(
-        Row(
-            (
-                label(str(d.k)),
-                label(d.basis),
-                *(
-                    Cell(number(value, 2), d.source, Interval(value))
-                    for value in (d.acceptance, d.cost)
-                ),
-                *(
-                    Cell(f"{value:.2f}x", d.source, Interval(value), "x")
-                    for value in (d.generation, d.step)
-                ),
-                label(d.text),
-            ),
-            _titled(d.title, d.source),
-        )
-        for d in report.decisions
-    )
-    note = (
+    rows = tuple(Row(_decision_cells(d), _titled(d.title, d.source)) for d in report.decisions)
+    notes = (
+        "step speedup of a length: what its generation speedup gives at the share R; of an init: "
+        "as measured",
         "estimated: acceptance from a longer draft's position rates, c(k) on a line between "
-        "measured lengths"
+        "measured lengths",
+        "saved by online adaptation: generation less draft training, against the same arm offline",
     )
-    return Table("decisions", "What each draft length would give", header, rows, (note,))
+    return Table("decisions", "What to do", header, rows, notes)
 
 
-def _advice(report: Report) -> Table:
-    rows = tuple(
-        Row((label(a.topic), label(a.text)), _titled(a.title, a.source)) for a in report.advice
+def _decision_cells(decision: Decision) -> tuple[Cell, ...]:
+    def cell(value: Interval | None, unit: str = "", digits: int | None = None) -> Cell:
+        return _from(decision.source, measured(value, unit, digits))
+
+    return (
+        label(decision.question),
+        label(decision.case),
+        label(decision.basis),
+        cell(decision.acceptance, digits=2),
+        cell(decision.cost, digits=2),
+        cell(decision.generation, "x"),
+        cell(decision.step, "x"),
+        cell(decision.saved_s, "s"),
+        cell(decision.paid_steps, digits=0),
+        label(decision.text),
     )
-    return Table("advice", "Advice", ("Question", "Answer"), rows)
 
 
 def _statements(report: Report) -> Table:
@@ -142,10 +151,12 @@ def _figures(check: AmdahlCheck) -> Iterator[Cell]:
 
 
 def _cell(check: AmdahlCheck, value: Interval | None, unit: str = "") -> Cell:
-    cell = measured(value, unit)
-    if value is None or check.source == "ours":
-        return cell
-    return Cell(cell.text, "paper", value, unit)
+    return _from(check.source, measured(value, unit))
+
+
+def _from(source: Source, cell: Cell) -> Cell:
+    """A measured cell as what it is; empty ones stay empty."""
+    return replace(cell, kind="paper") if cell.kind == "ours" and source == "paper" else cell
 
 
 def _curve_cells(test: CurveTest) -> tuple[Cell, ...]:

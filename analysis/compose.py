@@ -1,4 +1,4 @@
-"""Runs become a report: families, arms, matches, checks, tests and advice."""
+"""Runs become a report: families, arms, matches, checks, tests and decisions."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -11,14 +11,13 @@ from analysis import plan
 from analysis.amdahl import check_match, paper_checks
 from analysis.arms import arm_of, match
 from analysis.curves import curve_tests
-from analysis.decisions import family_advice, family_decisions, paper_advice, paper_decisions
+from analysis.decisions import family_decisions, paper_decisions
 from analysis.examine import examine, odd_views
 from analysis.grid import paper_grid
 from analysis.matching import arms_of, differences, families
 from analysis.paper import REGIMES, Paper
 from analysis.parallel import in_processes
 from analysis.records import (
-    Advice,
     AmdahlCheck,
     Arm,
     ArmKey,
@@ -76,8 +75,10 @@ def compose(
         checks=tuple(checks),
         statements=paper_statements(paper),
         curves=_curves(ordered),
-        decisions=(*(d for f in ordered for d in family_decisions(f)), *paper_decisions(paper)),
-        advice=(*work.advice(ordered), *paper_advice(paper)),
+        decisions=(
+            *(d for f in ordered for d in family_decisions(f, checks, warmup_steps)),
+            *paper_decisions(paper),
+        ),
         views=work.view_rows(ordered),
         grid=paper_grid(paper),
         sources=tuple(sources),
@@ -146,9 +147,6 @@ class _Work:
             for pair in family.matches
             if not pair.refused
         ]
-
-    def advice(self, found: Sequence[Family]) -> list[Advice]:
-        return [advice for family in found for advice in family_advice(family, self._warmup_steps)]
 
     def view_rows(self, found: Sequence[Family]) -> tuple[ViewRow, ...]:
         drafting = [(f.title, a) for f in found for a in f.arms if a.key.drafter != "none"]

@@ -19,7 +19,6 @@ NO_INFLUENCE = (*(key for key in IGNORED if key not in CORES), "evaluation")
 
 SEEDS = ("seed", "task.seed", "rollout.seed")
 MACHINE = "machine"
-LEARNED_ONLY = ("init", "adaptation")
 NAMES = {"drafter.name", "drafter.k", "init.name", "adaptation.name", "execution.max_lag"}
 NOT_SET = "(not set)"
 
@@ -134,10 +133,13 @@ def _variants(runs: Sequence[Run]) -> dict[str, list[Run]]:
 
 
 def _draft_settings(run: Run) -> dict[str, str]:
-    drafter, learned = run.config.get("drafter.name"), run.config.get("init.name") != "none"
-    if drafter == "none":
+    if run.config.get("drafter.name") == "none":
         return {}
-    groups = ("drafter", *(LEARNED_ONLY if learned else ()))
+    groups = ["drafter"]
+    if run.config.get("init.name") != "none":
+        groups.append("init")
+    if run.config.get("adaptation.name") == "online":
+        groups.append("adaptation")
     return {
         key: value
         for key, value in run.config.items()

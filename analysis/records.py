@@ -199,10 +199,11 @@ class AmdahlCheck:
     """What bounds a matched pair (arXiv:2604.26779, section 2.2).
 
     `bound` = 1 / (R / alpha + 1 - R); `engine_bound` the same with tokens per engine step in place
-    of alpha (they differ where a drafter often drafts nothing); `predicted` with the measured
-    generation speedup. `cost` is c(k) = alpha / S. `saved_s` are seconds per step that each part
-    gave: "generation" at equal tokens, "tokens" (fewer tokens generated), and the stages outside
-    generation; they add up to the step's. `violation` is "" or says which quantity is suspect.
+    of alpha (they differ where a drafter often drafts nothing); `limit` the one that holds (see
+    `analysis.amdahl`); `predicted` with the measured generation speedup. `cost` is c(k) = alpha /
+    S. `saved_s` are seconds per step that each part gave: "generation" at equal tokens, "tokens"
+    (fewer tokens generated), and the stages outside generation; they add up to `step_saved_s`.
+    `violation` is "" or says which quantity is suspect.
     `baseline_s` are the stage seconds of the autoregressive arm, `arm_s` of the other one.
     """
 
@@ -216,9 +217,11 @@ class AmdahlCheck:
     step: Interval
     bound: Interval | None
     engine_bound: Interval | None
+    limit: Interval
     predicted: Interval
     cost: Interval | None
     saved_s: Mapping[str, Interval]
+    step_saved_s: Interval
     baseline_s: Mapping[str, float]
     arm_s: Mapping[str, float]
     violation: str = ""
@@ -262,35 +265,27 @@ class CurveTest:
 
 @dataclass(frozen=True)
 class Decision:
-    """What draft length k would do for a run with this generation share.
+    """A row of the decision table: a question, what it is asked of, and its answer in plain words.
 
-    `basis` says how acceptance and cost are known: "measured", "estimated" (acceptance from the
-    position rates of a longer draft, cost interpolated between measured lengths) or "paper".
-    `break_even` is the acceptance length at which generation is as fast as autoregressive, c(k).
+    `basis` says how the numbers are known: "measured", "estimated" (acceptance from the position
+    rates of a longer draft, c(k) interpolated between measured lengths) or "paper". `cost` is c(k),
+    which is also the acceptance length at which generation breaks even; `generation` and `step` are
+    the speedups to expect; `saved_s` seconds per step; `paid_steps` the steps after which an init
+    has paid. None: not asked, or not known.
     """
 
     title: str
     source: Source
-    k: int
+    question: str
+    case: str
     basis: str
-    acceptance: float
-    cost: float
-    break_even: float
-    generation: float
-    step: float
     text: str
-
-
-@dataclass(frozen=True)
-class Advice:
-    """One plain answer: `topic` is "draft length", "online adaptation" or "draft init"."""
-
-    title: str
-    source: Source
-    topic: str
-    text: str
-    value: float | None = None
-    unit: str = ""
+    acceptance: Interval | None = None
+    cost: Interval | None = None
+    generation: Interval | None = None
+    step: Interval | None = None
+    saved_s: Interval | None = None
+    paid_steps: Interval | None = None
 
 
 @dataclass(frozen=True)
@@ -384,7 +379,6 @@ class Report:
     statements: tuple[Statement, ...] = ()
     curves: tuple[CurveTest, ...] = ()
     decisions: tuple[Decision, ...] = ()
-    advice: tuple[Advice, ...] = ()
     views: tuple[ViewRow, ...] = ()
     grid: tuple[GridCell, ...] = ()
     sources: tuple[str, ...] = field(default=())

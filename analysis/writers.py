@@ -14,8 +14,11 @@ _LATEX = {
     "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
     "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}",
 }  # fmt: skip
-WORDY = {"advice", "paper", "runs", "decisions"}
+WORDY = {"paper", "runs", "decisions"}
 """Tables with whole sentences: LaTeX breaks their last column."""
+
+NAMED_BY = {"decisions": 2, "curves": 2}
+"""How many cells name a row of a table; 1 of all others."""
 
 
 def write_tables(report: Report, folder: Path) -> list[Path]:
@@ -94,9 +97,10 @@ def _numbers(report: Report) -> Iterator[Sequence[object]]:
 
 def _table_numbers(table: Table) -> Iterator[Sequence[object]]:
     for row in table.rows:
+        words = " ".join(cell.text for cell in row.cells[: NAMED_BY.get(table.key, 1)])
         for name, cell in zip(table.header, row.cells, strict=True):
             if cell.value is not None:
-                place = (table.key, row.group, row.cells[0].text, name, cell.kind)
+                place = (table.key, row.group, words, name, cell.kind)
                 yield (*place, *_values(cell.value), cell.unit)
 
 

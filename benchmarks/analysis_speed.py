@@ -1,28 +1,35 @@
 """Seconds that `python -m analysis` takes for 200 runs of 500 steps, from folders and from MLflow.
 
-    python benchmarks/analysis_speed.py [--runs 200] [--steps 500]
+    python benchmarks/analysis_speed.py [--runs 200] [--steps 500] [--only folders]
 
 Runs are two regimes x ten arms x seeds; a drafted step has as many metrics as a real one (264).
-The MLflow file holds the figures that tables need and one run's acceptance views per arm.
+The MLflow file holds the figures that tables need and one run's acceptance views per arm. Writes
+every repetition and the medians to results/.
 """
 
 import argparse
 import json
+import resource
 import shutil
 import sqlite3
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from trl_step import machine
 
 from specrl.telemetry.replay import replay
+from specrl.telemetry.source import git_commit
 
+ROOT = Path(__file__).resolve().parent.parent
 ARMS = (
     ("none", None, None, None),
     ("ngram", 3, None, None),
@@ -43,14 +50,43 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--runs", type=int, default=200)
     parser.add_argument("--steps", type=int, default=500)
+    parser.add_argument("--repetitions", type=int, default=3)
+    parser.add_argument("--only", choices=("folders", "mlflow"), help="one source")
+    parser.add_argument("--name", default="analysis_speed", help="of the file in results/")
     options = parser.parse_args()
+    before = machine()
     with tempfile.TemporaryDirectory() as place:
-        root = Path(place)
-        write_runs(root / "runs", options.runs, options.steps)
-        figures = {"folders_s": seconds_of(root, ["--runs", str(root / "runs")])}
-        uri = fill_mlflow(root)
-        figures["mlflow_s"] = seconds_of(root, ["--mlflow", uri])
-    sys.stdout.write(json.dumps({"runs": options.runs, "steps": options.steps, **figures}) + "\n")
+        measured = measure(Path(place), options)
+    result = {
+        "what": "seconds of python -m analysis, its start and the pictures included",
+        "runs": options.runs,
+        "steps": options.steps,
+        **{f"{name}_median_s": statistics.median(all_s) for name, all_s in measured.items()},
+        **{f"{name}_s": all_s for name, all_s in measured.items()},
+        "note": "cpu: seconds of all its processes together, which share the cores",
+        "machine": before,
+        "commit": git_commit(ROOT / "analysis"),
+        "date": datetime.now(UTC).date().isoformat(),
+    }
+    text = json.dumps(result, indent=2) + "\n"
+    cores = before["cores"]
+    (ROOT / "benchmarks" / "results" / f"{options.name}_{cores}cores.json").write_text(text)
+    sys.stdout.write(text)
+
+
+def measure(root: Path, options: argparse.Namespace) -> dict[str, list[float]]:
+    """Wall and CPU seconds of every repetition, by source."""
+    write_runs(root / "runs", options.runs, options.steps)
+    words = {}
+    if options.only != "mlflow":
+        words["folders"] = ["--runs", str(root / "runs")]
+    if options.only != "folders":
+        words["mlflow"] = ["--mlflow", fill_mlflow(root)]
+    found: dict[str, list[float]] = {}
+    for name, given in words.items():
+        pairs = [seconds_of(root, given) for _ in range(options.repetitions)]
+        found[f"{name}_wall"], found[f"{name}_cpu"] = map(list, zip(*pairs, strict=True))
+    return found
 
 
 def write_runs(root: Path, runs: int, steps: int) -> None:
@@ -183,12 +219,17 @@ def copy_run(database: sqlite3.Connection, original: str, copy: str, seed: str) 
     )
 
 
-def seconds_of(root: Path, words: list[str]) -> float:
-    """Wall time of the whole command, its start and the pictures included."""
+def seconds_of(root: Path, words: list[str]) -> tuple[float, float]:
+    """Wall and CPU time of the whole command, its start and the pictures included."""
     command = [sys.executable, "-m", "analysis", *words, "--out", str(root / "report")]
-    began = time.monotonic()
+    began, cpu_s = time.monotonic(), children_cpu_s()
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    return round(time.monotonic() - began, 1)
+    return round(time.monotonic() - began, 1), round(children_cpu_s() - cpu_s, 1)
+
+
+def children_cpu_s() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 if __name__ == "__main__":

@@ -4,7 +4,8 @@
 
 The other arguments are specrl's own overrides. The draft is built first if its init is not cached.
 Arms take turns on the same held-out prompts: `ar` is an engine without a draft, `k=n` one engine
-with the draft at a fixed length, `auto` that engine under `drafter.k=auto`. Needs a quiet machine.
+with the draft at a fixed length, `auto` that engine under `drafter.k=auto`; `--modes greedy block`
+adds engines that draft the first of `--lengths` so. Needs a quiet machine.
 """
 
 import argparse
@@ -46,6 +47,10 @@ from specrl.types import Prompt, Rollout, Sampling, WeightSnapshot
 
 ROOT = Path(__file__).resolve().parent.parent
 LENGTHS = (1, 3, 5, 7)
+MODES: dict[str, dict[str, Any]] = {
+    "greedy": {"sampling": "greedy"},
+    "block": {"verification": "block"},
+}
 AUTOREGRESSIVE = "ar"
 
 
@@ -156,24 +161,29 @@ def measure(config: TrainConfig, options: argparse.Namespace, work: Path) -> dic
     sampling = build_sampling(config.rollout)
     policy = folder_snapshot(model, config.rollout.dtype, work, version=0)
     with closing(build_cluster(config, work, learner=False)) as cluster:
+        length = config.model.max_model_len
         plain = spawn_engines(config, model, NoDrafter(NoDrafterConfig()), cluster)
-        ar = ready(VllmEngine([r.actor for r in plain], config.model.max_model_len), policy)
-        drafting = spawn_engines(config, model, build_drafter(config, model, draft), cluster)
+        ar = ready(VllmEngine([r.actor for r in plain], length), policy)
         pair = replace(policy, draft=draft_weights(draft, config.rollout.dtype, work))
-        actors = [r.actor for r in drafting]
-        eagle = ready(VllmEngine(actors, config.model.max_model_len), pair)
+        drafting = spawn_engines(config, model, build_drafter(config, model, draft), cluster)
+        eagle = ready(VllmEngine([r.actor for r in drafting], length), pair)
         costs = engine_step_costs(
             work,
             drafting[0].settings,
             drafting[0].placement,
-            actors,
+            [r.actor for r in drafting],
             max(options.concurrency),
             config.rollout.top_p,
             console.note,
         )
         auto = AutoLengthEngine(eagle, costs, max(LENGTHS), console.note)
         arms: Arms = {AUTOREGRESSIVE: (ar, None), "auto": (auto, None)}
-        arms |= {f"k={k}": (eagle, k) for k in LENGTHS}
+        arms |= {f"k={k}": (eagle, k) for k in options.lengths}
+        for mode in options.modes:
+            other = replace(config, drafter=replace(config.drafter, **MODES[mode]))
+            spawned = spawn_engines(other, model, build_drafter(other, model, draft), cluster)
+            engine = ready(VllmEngine([r.actor for r in spawned], length), pair)
+            arms[f"{mode} k={options.lengths[0]}"] = (engine, options.lengths[0])
         cells = run_rounds(arms, prompts, sampling, options)
     return {"cells": report(cells), "auto_chose": dict(auto.metrics()), "draft": draft.name}
 
@@ -197,6 +207,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--responses", type=int, default=16, help="per arm and round, at least")
     parser.add_argument("--concurrency", type=int, nargs="+", default=[1, 4, 8, 16])
+    parser.add_argument("--lengths", type=int, nargs="+", default=list(LENGTHS))
+    parser.add_argument("--modes", nargs="*", default=[], choices=list(MODES))
     parser.add_argument("--name", default="draft_speed", help="of the file in results/")
     options, overrides = parser.parse_known_args()
     config = load(["drafter=eagle3", *overrides, "drafter.k=7"])

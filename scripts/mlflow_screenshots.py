@@ -1,7 +1,7 @@
 """Takes the pictures of docs/mlflow.md: MLflow's own page, on a sweep that has run.
 
     pip install playwright && playwright install chromium    # or Debian's chromium on PATH
-    specrl -m drafter=none,ngram,eagle3 drafter.k=3,5 debug=tiny steps=8
+    specrl -m drafter=none,ngram,eagle3 drafter.k=3 debug=tiny steps=6
     python scripts/mlflow_screenshots.py --uri sqlite:///mlflow.db
 
 Starts `mlflow ui` on the database, opens the newest sweep in a headless browser, clicks what
@@ -11,6 +11,7 @@ docs/mlflow.md says to click, and ends both.
 import argparse
 import contextlib
 import os
+import re
 import shutil
 import signal
 import socket
@@ -28,6 +29,28 @@ STOP_S = 60.0
 PAGE_MS = 300_000
 SETTLE_S = 8.0  # charts are drawn one after another
 WINDOW = {"width": 1440, "height": 900}
+MARGIN = 24
+OFF_PX = 4.0
+FIRST_ROWS = {
+    "compare.png": "arm/R_gen",
+    "compare_times.png": "arm/generation_s",
+    "compare_speedups.png": "arm/speedup_generation",
+}
+FIND_BOX = """label => {
+  const box = place => [...place.querySelectorAll('.ReactVirtualized__Grid')].find(
+    grid => /auto|scroll/.test(getComputedStyle(grid).overflowY));
+  let place = label.parentElement;
+  while (!box(place)) place = place.parentElement;
+  return box(place);
+}"""
+SCROLL_ON = "box => { box.scrollTop += box.clientHeight / 2; }"
+SCROLL_TO = """(label, box) => {
+  box.scrollTop = label.closest('.ReactVirtualized__Grid__innerScrollContainer > *').offsetTop;
+}"""
+OFFSET = """(label, box) => label.closest(
+  '.ReactVirtualized__Grid__innerScrollContainer > *').getBoundingClientRect().top
+  - box.getBoundingClientRect().top"""
+TO_TOP = "element => element.scrollIntoView({block: 'start'})"
 
 
 def main() -> None:
@@ -123,17 +146,52 @@ def pictures(page: Any, address: str, sweep: dict[str, Any], out: Path) -> None:
         row.locator("input[type=checkbox]").first.check(force=True)
     take(page, out / "runs.png")
     page.get_by_test_id("runs-compare-button").click()
-    page.get_by_text("Visualizations").first.click()
-    figures = page.get_by_text("arm/R_gen", exact=True).first
-    figures.wait_for()
-    figures.evaluate("element => element.scrollIntoView({block: 'start'})")
-    take(page, out / "compare.png")
+    compared(page, out)
     page.goto(f"{runs}/{sweep['run']}")
     page.get_by_text("speedup_generation").first.wait_for()
     take(page, out / "sweep.png")
     page.goto(f"{runs}?compareRunsMode=CHART")
     page.get_by_test_id("experiment-view-compare-runs-section-header").first.wait_for()
     take(page, out / "charts.png")
+
+
+def compared(page: Any, out: Path) -> None:
+    """The names of the runs and, below them, the metrics from each of `FIRST_ROWS` on."""
+    for section in ("Visualizations", "Parameters"):
+        heading(page, section).click()
+    names, end = heading(page, "Run details"), heading(page, "Artifacts")
+    first = page.get_by_text(next(iter(FIRST_ROWS.values())), exact=True).first
+    box = first.evaluate_handle(FIND_BOX)
+    for file, metric in FIRST_ROWS.items():
+        label = page.get_by_text(metric, exact=True)
+        while not label.count():  # rows outside of the box are not on the page
+            box.evaluate(SCROLL_ON)
+            page.wait_for_timeout(500)
+        label.first.evaluate(SCROLL_TO, box)
+        for _ in range(2):  # the names' column follows a scroll late
+            page.wait_for_timeout(1000)
+            box.evaluate("box => { box.scrollTop += 1; }")
+        page.wait_for_timeout(1000)
+        off = label.first.evaluate(OFFSET, box)
+        if abs(off) > OFF_PX:
+            sys.exit(f"{file}: MLflow shows {metric} {off:.0f} pixels from its figures")
+        names.evaluate(TO_TOP)
+        take(page, out / file, between(names, end))
+
+
+def heading(page: Any, section: str) -> Any:
+    exactly = re.compile(rf"^\s*{section}\s*$")
+    return page.locator("[class*=collapse-header]", has_text=exactly).first
+
+
+def between(first: Any, last: Any) -> dict[str, float]:
+    """From the top of `first` to the top of `last`, in pixels of the window."""
+    top, bottom = first.bounding_box(), last.bounding_box()
+    assert top is not None, "the first heading is on the page"
+    assert bottom is not None, "the last heading is on the page"
+    area = {"x": top["x"] - MARGIN, "y": max(0.0, top["y"] - MARGIN)}
+    end = min(bottom["y"], WINDOW["height"])
+    return area | {"width": WINDOW["width"] - area["x"], "height": end - area["y"]}
 
 
 def close_assistant(page: Any) -> None:
@@ -143,9 +201,9 @@ def close_assistant(page: Any) -> None:
         button.first.click(timeout=5000)
 
 
-def take(page: Any, path: Path) -> None:
+def take(page: Any, path: Path, clip: dict[str, float] | None = None) -> None:
     time.sleep(SETTLE_S)
-    page.screenshot(path=path)
+    page.screenshot(path=path, clip=clip)
 
 
 if __name__ == "__main__":

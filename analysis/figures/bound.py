@@ -43,7 +43,8 @@ def measured_against_bound(checks: Sequence[AmdahlCheck]) -> Picture:
         )  # fmt: skip
     caption = (
         "Lines: 95 % intervals. Bound: 1 / (R/α + 1 − R), with generation's share R and the "
-        "acceptance length α; predicted: the same with the measured generation speedup for α."
+        "acceptance length α, or tokens per engine step where those are fewer; predicted: the same "
+        "with the measured generation speedup for α."
     )
     return Picture(name, title, caption, _alt(title, checks), figure)
 
@@ -64,11 +65,10 @@ def _lines(checks: Sequence[AmdahlCheck]) -> list[tuple[float, str | AmdahlCheck
 
 
 def _row(axes: Axes, row: float, check: AmdahlCheck) -> None:
-    bound = check.bound
+    bound = check.limit.value
     axes.plot(1.0, row, marker="|", markersize=5, markeredgewidth=0.8, color=RULE)
-    if bound is not None:
-        axes.hlines(row, 1.0, bound.value, color=RULE, linewidth=0.8)
-        axes.plot(bound.value, row, marker="|", markersize=9, markeredgewidth=1.6, color=INK)
+    axes.hlines(row, 1.0, bound, color=RULE, linewidth=0.8)
+    axes.plot(bound, row, marker="|", markersize=9, markeredgewidth=1.6, color=INK)
     axes.plot(
         check.predicted.value, row, marker="D", markersize=4.6, linestyle="none",
         markerfacecolor="none", markeredgecolor=AMBER, markeredgewidth=1.3,
@@ -83,9 +83,7 @@ def _row(axes: Axes, row: float, check: AmdahlCheck) -> None:
         markerfacecolor="#ffffff" if check.source == "paper" and not check.violation else colour,
         zorder=4,
     )  # fmt: skip
-    words = f"{short(check.label)}: {times(step.value)}"
-    if bound is not None:
-        words += f", bound {times(bound.value)}"
+    words = f"{short(check.label)}: {times(step.value)}, bound {times(bound)}"
     _words(axes, row, words, ORANGE if check.violation else INK)
 
 
@@ -100,8 +98,7 @@ def _words(axes: Axes, row: float, words: str, colour: str, weight: str = "norma
 def _limits(checks: Sequence[AmdahlCheck]) -> tuple[float, float]:
     points = [1.0]
     for check in checks:
-        intervals = [check.step, check.predicted, *([check.bound] if check.bound else [])]
-        points += [interval.value for interval in intervals]
+        points += [found.value for found in (check.step, check.predicted, check.limit)]
         points += [end for end in (check.step.low, check.step.high) if end is not None]
     room = 0.05 * (max(points) - min(points))
     return min(points) - room, max(points) + room
@@ -114,7 +111,7 @@ def _key(checks: Sequence[AmdahlCheck]) -> list[Line2D]:
         ("paper" in sources, "o", "#ffffff", BLUE, "measured (paper)"),
         (any(check.violation for check in checks), "X", ORANGE, ORANGE, "above its bound"),
         (True, "D", "none", AMBER, "predicted"),
-        (any(check.bound for check in checks), "|", INK, INK, "Amdahl bound"),
+        (True, "|", INK, INK, "Amdahl bound"),
     ]
     return [
         Line2D([], [], linestyle="none", marker=marker, markerfacecolor=fill,
@@ -127,10 +124,9 @@ def _key(checks: Sequence[AmdahlCheck]) -> list[Line2D]:
 def _alt(title: str, checks: Sequence[AmdahlCheck]) -> str:
     rows = []
     for check in checks:
-        bound = f", bound {times(check.bound.value)}" if check.bound else ""
         broken = ", above its bound" if check.violation else ""
         rows.append(
             f"{check.title} {check.label} ({check.source}): measured {times(check.step.value)}, "
-            f"predicted {times(check.predicted.value)}{bound}{broken}"
+            f"predicted {times(check.predicted.value)}, bound {times(check.limit.value)}{broken}"
         )
     return f"{title}. " + "; ".join(rows) + "."

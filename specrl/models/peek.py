@@ -9,6 +9,7 @@ from specrl.config.model import ModelConfig
 from specrl.durable import read_json
 from specrl.hub import looks_local
 from specrl.models.architecture import ARCHITECTURES, COMPLETE
+from specrl.models.published import PUBLISHED
 from specrl.models.tiny import DEFAULTS
 from specrl.models.wheel import find_gguf
 
@@ -16,8 +17,9 @@ from specrl.models.wheel import find_gguf
 def peek(config: ModelConfig) -> Mapping[str, Any] | None:
     """What decides the model's layout, under config.json's names.
 
-    None for a hub model whose config.json is not in the local hub cache. Raises `UserError` for a
-    wheel that is not installed and a config.json that cannot be read.
+    A hub model whose config.json is not in the local hub cache is described as it was published if
+    specrl lists it; None for any other. Raises `UserError` for a wheel that is not installed and a
+    config.json that cannot be read.
     """
     match config.source:
         case "tiny":
@@ -28,7 +30,7 @@ def peek(config: ModelConfig) -> Mapping[str, Any] | None:
         case _:
             path = _hub_config(config)
             if path is None:
-                return None
+                return PUBLISHED.get(config.path)
             return read_json(path, f"model.path={config.path}", COMPLETE)
 
 

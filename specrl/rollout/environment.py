@@ -1,5 +1,6 @@
 """The process environment of an engine: threads, allocator, logging."""
 
+import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from importlib.util import find_spec
@@ -51,7 +52,7 @@ def engine_environment(cores: Sequence[int], num_gpus: int = 0) -> dict[str, str
     tcmalloc = _tcmalloc()
     libraries = [] if tcmalloc is None else [str(tcmalloc)]
     if tcmalloc is None:
-        env |= GLIBC_KEEPS_MEMORY
+        env |= {name: os.environ.get(name, value) for name, value in GLIBC_KEEPS_MEMORY.items()}
     if "LD_PRELOAD" in env:
         libraries.append(env["LD_PRELOAD"])
     return env | ({"LD_PRELOAD": ":".join(libraries)} if libraries else {})

@@ -8,30 +8,29 @@ from pathlib import Path
 
 from specrl.build_draft import init_settings
 from specrl.config.cluster import SlurmConfig
-from specrl.config.node_layout import check_machine, gpus_needed, node_layout
+from specrl.config.node_layout import gpus_needed, node_layout
 from specrl.config.train import TrainConfig
-from specrl.errors import UserError
-from specrl.learner.layout import check_shape, shape_of
+from specrl.learner.layout import shape_of
 from specrl.models.peek import peek
 from specrl.sweep.claim import is_done
 from specrl.sweep.point import PointTask
-from specrl.sweep.points import counted, distinct, letter, point_of
+from specrl.sweep.points import check_here, counted, distinct, letter, point_of
+from specrl.sweep.possible import check_possible
 from specrl.sweep.status import is_alive, read_status
 from specrl.sweep.table import labels
-
-GPUS_OF_DRIVER = Path("/proc/driver/nvidia/gpus")
 
 
 def dry_run(tasks: Sequence[PointTask], where: str, slurm: bool) -> list[str]:
     """Lines for people: what becomes of each point, what they share, how they are laid out.
 
-    `where` says what runs them. Raises `UserError` that begins with the overrides of the first
-    point whose layout is impossible: tensor parallelism that does not divide the model's heads,
-    more GPUs than there are.
+    `where` says what runs them. Raises `UserError` for the first point that a launch would refuse:
+    as `check_possible` does, and for a Slurm cluster without Slurm's launcher.
     """
     runs = distinct(tasks)
     for task in runs:
-        _check(task)
+        if not slurm:
+            check_here(task.config)
+        check_possible(task)
     drafts = _drafts(runs)
     names = labels([point_of(task) for task in runs])
     states = [_becomes(task) for task in runs]
@@ -67,42 +66,6 @@ def _becomes(task: PointTask) -> str:
     if saved:
         return f"goes on from step {int(saved[-1].name.removeprefix('step-'))}"
     return "starts"
-
-
-def _check(task: PointTask) -> None:
-    try:
-        node_layout(task.config)
-        _check_model(task.config)
-        _check_gpus(task.config)
-    except UserError as error:
-        raise UserError(f"{' '.join(task.overrides)}: {error}") from None
-
-
-def _check_model(config: TrainConfig) -> None:
-    described = peek(config.model)
-    if described is None:
-        return
-    shape = shape_of(described, f"model={config.model.name}")
-    check_shape(shape, config.learner)
-    ways = int(config.rollout.engine_args.get("tensor_parallel_size", 1))
-    if shape.heads % ways:
-        raise UserError(
-            f"rollout.engine_args.tensor_parallel_size={ways} does not divide the model's "
-            f"{shape.heads} attention heads; use a divisor of {shape.heads}, or rollout.replicas"
-        )
-
-
-def _check_gpus(config: TrainConfig) -> None:
-    """Of this machine; those of an allocation are `node_layout`'s to check."""
-    if not isinstance(config.cluster, SlurmConfig):
-        check_machine(gpus_needed(config), _gpus_here())
-
-
-def _gpus_here() -> int:
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if visible is not None:
-        return len([name for name in visible.split(",") if name.strip()])
-    return len(list(GPUS_OF_DRIVER.iterdir())) if GPUS_OF_DRIVER.is_dir() else 0
 
 
 def _drafts(runs: Sequence[PointTask]) -> dict[Path, str]:

@@ -13,6 +13,7 @@ from specrl.sweep.executor import Executor
 from specrl.sweep.lifecycle import Sweep
 from specrl.sweep.point import PointTask
 from specrl.sweep.points import Point, counted, distinct, point_of
+from specrl.sweep.possible import check_possible
 from specrl.sweep.record import opened, save_record
 from specrl.sweep.table import Row, complaints_of, rows_of, table_of
 from specrl.sweep.tracking import below, end_parent, open_parent
@@ -26,12 +27,13 @@ Say = Callable[[str], None]
 def launch(tasks: Sequence[PointTask], executor: Executor, overrides: Sequence[str]) -> None:
     """Runs the points and prints what became of them.
 
-    Raises `UserError` for a point that cannot run there, before anything starts, `RunError` when a
-    point did not finish, KeyboardInterrupt when a signal ended the sweep.
+    Raises `UserError` for a point that cannot run there, or at all, before anything starts,
+    `RunError` when a point did not finish, KeyboardInterrupt when a signal ended the sweep.
     """
     tasks = distinct(tasks)
     for task in tasks:
         executor.check(task)
+        check_possible(task)
     points = [point_of(task) for task in tasks]
     say = saying(PipeSafeConsole())
     record = opened(points, overrides)
@@ -59,7 +61,7 @@ def launch(tasks: Sequence[PointTask], executor: Executor, overrides: Sequence[s
 def _tell(points: Sequence[Point]) -> list[Row]:
     """The tables on stdout, what went wrong on stderr."""
     rows = rows_of(points)
-    PipeSafeConsole().print(table_of(rows, complaints=False), soft_wrap=True)
+    PipeSafeConsole().print(table_of(rows, reasons=False), soft_wrap=True)
     print_comparison(points)
     for line in complaints_of(rows):
         sys.stderr.write(f"specrl: {line}\n")

@@ -87,10 +87,7 @@ def recorded(config: TrainConfig, folder: Path, overrides: Sequence[str]) -> Ite
     except OSError as error:
         if error.errno not in DISK_FAULTS:
             raise
-        raise RunError(
-            f"nothing can be written to {error.filename or folder}: {error.strerror}; "
-            f"{DISK_FAULTS[error.errno]}, then the same command goes on"
-        ) from error
+        raise RunError(_disk_fault(error, folder)) from error
 
 
 @contextmanager
@@ -103,7 +100,7 @@ def _held(config: TrainConfig, folder: Path, overrides: Sequence[str]) -> Iterat
             try:
                 yield
             except BaseException as error:
-                _write_end(folder, status, *_end(error))
+                _write_end(folder, status, *_end(error, folder))
                 raise
         _write_end(folder, status, "finished", "")
 
@@ -132,7 +129,7 @@ def _started(before: Status | None, config: TrainConfig, overrides: Sequence[str
     )
 
 
-def _end(error: BaseException) -> tuple[State, str]:
+def _end(error: BaseException, folder: Path) -> tuple[State, str]:
     """State and reason of a run that raised."""
     if isinstance(error, KeyboardInterrupt):
         return "interrupted", "stopped by a signal; the same command goes on"
@@ -141,7 +138,17 @@ def _end(error: BaseException) -> tuple[State, str]:
     text = " ".join(str(error).split())
     if isinstance(error, UserError | RunError):
         return "failed", text
+    if isinstance(error, OSError) and error.errno in DISK_FAULTS:
+        return "failed", _disk_fault(error, folder)
     return "failed", f"{type(error).__name__}: {text}"
+
+
+def _disk_fault(error: OSError, folder: Path) -> str:
+    assert error.errno is not None
+    return (
+        f"nothing can be written to {error.filename or folder}: {error.strerror}; "
+        f"{DISK_FAULTS[error.errno]}, then the same command goes on"
+    )
 
 
 @contextmanager

@@ -44,7 +44,7 @@ class Row:
     accuracy: float | None = None
 
     @property
-    def unfinished(self) -> bool:
+    def stopped_short(self) -> bool:
         """Whether it ended without what it was to do."""
         return self.status.state in ("failed", "interrupted")
 
@@ -87,7 +87,7 @@ def complaints_of(rows: Sequence[Row]) -> list[str]:
     return [
         f"{label}: {row.status.state}: {row.status.reason}; log {row.log}"
         for row, label in zip(rows, labels_of(rows), strict=True)
-        if row.unfinished
+        if row.stopped_short
     ]
 
 
@@ -107,10 +107,10 @@ def labels(points: Sequence[Point]) -> list[str]:
     ]
 
 
-def table_of(rows: Sequence[Row], complaints: bool = True) -> Text:
+def table_of(rows: Sequence[Row], reasons: bool = True) -> Text:
     """The table, for 80 columns: what tells the point from the others, its figures, its place.
 
-    Without `complaints` those of `complaints_of` have neither reason nor place.
+    Without `reasons` points that stopped short have none: `complaints_of` tells them.
     """
     lines = [Text(_title(rows)), Text(_figures("state", *HEADINGS), style="bold")]
     for name, row in zip(labels_of(rows), rows, strict=True):
@@ -118,10 +118,9 @@ def table_of(rows: Sequence[Row], complaints: bool = True) -> Text:
         figures = Text(_figures(status.state, *_cells(row)))
         figures.stylize(COLOURS[status.state], len(INDENT), len(INDENT) + state)
         lines += [Text(name), figures]
-        if row.unfinished and not complaints:
-            continue
-        place = f"log {row.log}" if row.unfinished else row.point.folder
-        lines += [Text(f"{INDENT}{told}") for told in (status.reason, place) if told]
+        reason = status.reason if reasons or not row.stopped_short else ""
+        place = f"log {row.log}" if row.stopped_short else row.point.folder
+        lines += [Text(f"{INDENT}{told}") for told in (reason, place) if told]
     return Text("\n").join(lines)
 
 

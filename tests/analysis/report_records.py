@@ -112,11 +112,13 @@ def check(
         step=Interval(1.42, 1.37, 1.47, 50) if source == "ours" else Interval(1.41),
         bound=Interval(1.56, 1.5, 1.6, 50),
         engine_bound=Interval(1.54, 1.5, 1.58, 50),
+        limit=Interval(1.54, 1.5, 1.58, 50),
         predicted=Interval(1.41, 1.36, 1.45, 50),
         cost=Interval(1.3, 1.2, 1.4, 50),
         saved_s={
             part: Interval(value, value - 0.1, value + 0.1, 50) for part, value in saved.items()
         },
+        step_saved_s=Interval(5.13, 4.9, 5.4, 50),
         baseline_s={**before, "overhead": 0.2, "step": 17.3},
         arm_s={**after, "overhead": 0.19, "step": 12.17},
         violation=violation,

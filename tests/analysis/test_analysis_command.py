@@ -6,10 +6,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from synthetic import AR, EAGLE, Truth, run_of, untold, write_folder
+from synthetic import AR, EAGLE, Truth, no_views, run_of, untold, write_folder
 
 from analysis.__main__ import main
+from analysis.compose import compose
+from analysis.figures.collection import all_pictures
 from analysis.mlflow_runs import MlflowRuns
+from analysis.paper import load_paper
 from analysis.sources import Filter, Source, since
 from analysis.writers import write
 from specrl.errors import UserError
@@ -99,6 +102,24 @@ def test_the_package_loads_no_engine_and_no_tracker(tmp_path: Path) -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path
     )
     assert not {"torch", "vllm", "ray", "megatron", "mlflow", "hydra"} & set(done.stdout.split())
+
+
+def test_without_runs_every_output_is_written_all_the_same(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "new" / "out"
+    assert main(["--paper-only", "--out", str(out)]) == 0
+    told = capsys.readouterr()
+    assert told.err == ""
+    names = {path.relative_to(out).as_posix() for path in out.rglob("*") if path.is_file()}
+    report = compose(load_paper(), (), no_views, 1, untold)
+    tables = {f"tables/{table.key}.tex" for table in report.tables}
+    drawn = [picture.name for picture in all_pictures(report) if picture.figure is not None]
+    figures = {f"figures/{name}.{kind}" for name in drawn for kind in ("pdf", "png")}
+    assert len(tables) > 5
+    assert len(drawn) > 3
+    assert names == {"report.html", "tables.md", "numbers.csv"} | tables | figures
+    assert f"{len(names) - 1} files beside it" in told.out
 
 
 def test_two_runs_become_files_and_a_violation_an_exit_code(

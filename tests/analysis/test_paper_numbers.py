@@ -3,7 +3,7 @@
 import pytest
 
 from analysis.amdahl import paper_checks
-from analysis.decisions import paper_decisions
+from analysis.decisions import WHICH_K, paper_decisions
 from analysis.grid import paper_grid, printed_costs
 from analysis.paper import REGIMES, load_paper
 from analysis.statements import paper_statements, share_needed
@@ -128,8 +128,11 @@ def test_figure_3s_grid_prints_what_the_paper_prints_and_marks_the_rest() -> Non
 
 
 def test_k_3_is_the_best_length_of_both_regimes() -> None:
-    best = [d for d in paper_decisions(PAPER) if d.text.startswith("best")]
-    assert [decision.k for decision in best] == [3, 3]
-    losing = [d for d in paper_decisions(PAPER) if d.generation < 1]
-    assert all(d.acceptance < d.break_even for d in losing)
-    assert {(d.title, d.k) for d in losing} == {("RL-Think", 5), ("RL-Think", 7)}
+    lengths = [d for d in paper_decisions(PAPER) if d.question == WHICH_K]
+    best = [d for d in lengths if d.text.startswith("use it")]
+    assert [decision.case for decision in best] == 2 * ["eagle3 k=3 dapo offline"]
+    losing = [d for d in lengths if d.generation.value < 1]
+    assert all(d.acceptance.value < d.cost.value for d in losing)
+    assert [(d.title, d.case) for d in losing] == [
+        ("RL-Think", f"eagle3 k={k} dapo offline") for k in (5, 7)
+    ]

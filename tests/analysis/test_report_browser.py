@@ -7,6 +7,7 @@ import pytest
 from browser import PHONE, opened
 from report_records import full_report
 
+from analysis.__main__ import main
 from analysis.figures.collection import all_pictures
 from analysis.figures.export import save_pictures
 from analysis.report import render_html
@@ -40,16 +41,36 @@ def page_file(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int]:
     return path, sum(picture.figure is not None for picture in pictures)
 
 
+@pytest.fixture(scope="module")
+def written_file(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int]:
+    """The page that the command writes without runs, and how many pictures lie beside it."""
+    out = tmp_path_factory.mktemp("written")
+    assert main(["--paper-only", "--out", str(out)]) == 0
+    return out / "report.html", len(list((out / "figures").glob("*.png")))
+
+
 def test_it_opens_without_an_error_and_every_picture_is_there(page_file: tuple[Path, int]) -> None:
     path, count = page_file
+    assert pictures_of(path) == count > 8
+
+
+def test_what_the_command_writes_opens_too(written_file: tuple[Path, int]) -> None:
+    path, count = written_file
+    assert pictures_of(path) == count > 3
+    with opened(path) as shown:
+        assert shown.page.locator("#data-decisions tbody th", has_text="Which k?").count() > 5
+
+
+def pictures_of(path: Path) -> int:
+    """How many the page shows, each as large as it should be, without an error or a request."""
     with opened(path) as shown:
         pictures = shown.page.evaluate(PICTURES)
         assert shown.page.evaluate(BROKEN_USES) == 0
         assert shown.page.title().startswith("specrl")
     assert shown.console == []
     assert shown.requests == [path.as_uri()]
-    assert len(pictures) == count > 8
     assert all(width > 200 and height > 60 and shapes > 10 for width, height, shapes in pictures)
+    return len(pictures)
 
 
 def test_dark_pages_have_dark_paper_and_light_ink_in_figures_too(

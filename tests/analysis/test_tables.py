@@ -3,11 +3,13 @@
 import csv
 import io
 import re
+from dataclasses import replace
 
 import pytest
 from synthetic import AR, EAGLE, Truth, no_views, run_of, untold
 
 from analysis.compose import compose
+from analysis.decisions import BREAK_EVEN, INIT, ONLINE, WHICH_K
 from analysis.paper import load_paper
 from analysis.records import Interval, Report, Run, Table
 from analysis.words import interval_text, number
@@ -84,6 +86,25 @@ def test_arms_of_other_lags_are_not_compared_with_synchronous_ones() -> None:
     pairs = [pair for family in REPORT.families for pair in family.matches]
     assert all(pair.baseline.key.max_lag == pair.arm.key.max_lag for pair in pairs)
     assert len(pairs) == 6
+
+
+def test_one_table_of_decisions_answers_every_question() -> None:
+    assert [table.key for table in REPORT.tables if table.key in ("decisions", "advice")] == [
+        "decisions"
+    ]
+    steps = run_of(EAGLE, SPEC).steps.assign(**{"init/seconds": 100.0})
+    online = run_of({**EAGLE, "adaptation.name": "online"}, Truth(alpha=2.7, cost=1.7))
+    report = report_of(run_of(AR), replace(run_of(EAGLE, SPEC), steps=steps), online)
+    table = table_of(report, "decisions")
+    asked = {row.cells[0].text for row in table.rows if row.group == "RL-Zero (rl_zero_cpu)"}
+    assert asked == {WHICH_K, BREAK_EVEN, ONLINE, INIT}
+    assert table.header[0] == "Question"
+    named = [
+        (row["group"], row["row"], row["column"])
+        for row in csv.DictReader(io.StringIO(numbers_csv(report)))
+        if row["table"] == "decisions"
+    ]
+    assert len(named) == len(set(named))
 
 
 def test_missing_arms_are_noted_with_their_command() -> None:

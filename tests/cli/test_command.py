@@ -146,19 +146,37 @@ def test_a_wrong_point_stops_a_sweep_before_the_first_starts(argv, line, capsys,
 
 
 @pytest.mark.parametrize(
-    ("word", "line"),
+    ("words", "line"),
     [
-        ("hydra.launcher.jobs=0", "hydra.launcher.jobs=0 is out of range; use a value of at least"),
-        ("cluster=h100", "cluster=h100 lives in a Slurm job; add hydra/launcher=specrl_slurm"),
+        (
+            ["hydra.launcher.jobs=0"],
+            "hydra.launcher.jobs=0 is out of range; use a value of at least",
+        ),
+        (["cluster=h100"], "cluster=h100 lives in a Slurm job; add hydra/launcher=specrl_slurm"),
+        (
+            ["model=tiny", "learner.tensor_parallel=1,3"],
+            "model=tiny learner.tensor_parallel=3: learner.tensor_parallel=3 does not divide the "
+            "model's 8 attention heads",
+        ),
+        (
+            ["model=tiny", "cluster=local,local_gpu"],
+            "model=tiny cluster=local_gpu: engines and learner need 2 GPUs and this machine has 0",
+        ),
+        (
+            ["model=tiny,qwen3_235b_a22b"],
+            "model=qwen3_235b_a22b: model=qwen3_235b_a22b: Qwen3MoeForCausalLM needs expert",
+        ),
     ],
 )
-def test_what_the_launcher_cannot_do_stops_a_sweep_too(word, line, capsys):
+def test_what_cannot_run_there_stops_a_sweep_too(words, line, capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     runs = Runs()
-    assert launch(["-m", word], runs) == 2
+    assert launch(["-m", *words], runs) == 2
     assert runs.calls == []
     said = capsys.readouterr().err
     assert said.startswith(f"specrl: {line}")
     assert said.count("\n") == 1
+    assert not list(tmp_path.rglob("status.json"))
 
 
 def test_points_of_a_users_own_folder_are_checked_too(tmp_path, capsys):
@@ -223,6 +241,32 @@ def test_a_dry_run_of_one_run_starts_and_writes_nothing(tmp_path, capsys):
     said = capsys.readouterr().out
     assert said.startswith("dry run: 1 point, 0 done already, 1 to run on this machine\n")
     assert "node 0: learner-0 engine-0" in said
+    assert runs.calls == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_dry_run_for_slurm_shows_the_jobs_and_starts_and_writes_nothing(tmp_path, capsys):
+    sweep = ["-m", "sweep=table1_paper", "experiment=rl_think"]
+    where = ["hydra/launcher=specrl_slurm", "cluster=gb200_nvl72", "cluster.partition=batch"]
+    runs = Runs()
+    assert launch([*sweep, *where, "--dry-run"], runs) == 0
+    said = [line.strip() for line in capsys.readouterr().out.splitlines()]
+    assert said[0] == "dry run: 2 points, 0 done already, 2 to run as Slurm jobs"
+    for line in (
+        "layout of points 1, 2",
+        "model=qwen3_8b: 36 layers, 32 heads, 8 key/value heads",
+        "engine: 24 replicas x 1 TP, 1 GPUs each",
+        "learner: 4 TP x 2 DP, 1 GPUs a rank",
+        "cluster=gb200_nvl72: 32 GPUs used",
+        "8 nodes x 4 GPUs = 32 GPUs",
+        "node 1: learner-4 learner-5 learner-6 learner-7",
+        "node 7: engine-20 engine-21 engine-22 engine-23",
+        "#!/bin/bash",
+        *("#SBATCH --nodes=8", "#SBATCH --ntasks-per-node=1", "#SBATCH --gpus-per-node=4"),
+        *("#SBATCH --partition=batch", "#SBATCH --signal=USR2@900", "#SBATCH --exclusive"),
+    ):
+        assert line in said
+    assert any(line.startswith("srun ") for line in said)
     assert runs.calls == []
     assert list(tmp_path.iterdir()) == []
 

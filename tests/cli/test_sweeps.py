@@ -8,6 +8,8 @@ import pytest
 
 from specrl.cli.sweep import planned
 from specrl.config import tree
+from specrl.config.compose import load
+from specrl.config.node_layout import gpus_needed, node_layout
 from specrl.config.store import register
 from specrl.sweep.points import distinct
 from specrl.telemetry.mlflow_run import flatten
@@ -78,6 +80,15 @@ def test_drafts_at_paper_size_have_the_papers_vocabulary():
     drafters = [task.config.drafter for task in runs("sweep=table2_paper")]
     sizes = {drafter.name: getattr(drafter, "vocab_size", None) for drafter in drafters}
     assert sizes == {"none": None, "ngram": None, "eagle3": 32000}
+
+
+@pytest.mark.parametrize("regime", SIZES["_paper"])
+@pytest.mark.parametrize("name", GRIDS)
+def test_at_paper_size_no_node_of_the_papers_cluster_is_idle(name, regime):
+    config = load([f"sweep={name}_paper", f"experiment={regime}", "cluster=gb200_nvl72"])
+    assert config.name == regime
+    assert gpus_needed(config) == 32
+    assert node_layout(config).idle_nodes == 0
 
 
 def test_one_regime_and_a_dry_size_can_be_asked_for():

@@ -62,29 +62,58 @@ class ProcessActor:
         self.process.join()
 
 
+class Probes:
+    """What only tests look at, or break, in a `LearnerRank`."""
+
+    def weights(self):
+        return {k: v.detach().clone() for k, v in self._policy.named_parameters()}
+
+    def gradients(self):
+        return {k: v.main_grad.clone() for k, v in self._policy.named_parameters()}
+
+    def optimizer_state(self):
+        """Master weights, Adam moments, and how many updates there were."""
+        tensors = {k: v.detach().clone() for k, v in self._optimizer.state().items()}
+        return self._optimizer.updates, tensors
+
+    def captured(self):
+        return self._draft._tap.batches
+
+    def poison_next_gradient(self, value):
+        """One number of the final norm's gradient, in the next backward pass."""
+
+        def poison(gradient):
+            handle.remove()
+            return gradient.index_fill(0, torch.tensor([0]), value)
+
+        handle = self._policy.decoder.final_layernorm.weight.register_hook(poison)
+
+    def count_forwards(self):
+        self.forwards = 0
+
+        def count(_module, _inputs):
+            self.forwards += 1
+
+        self._policy.decoder.layers[0].register_forward_pre_hook(count)
+
+    def forwards_so_far(self):
+        return self.forwards
+
+    def peak_rss_gib(self):
+        import resource
+
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+
+    def die(self):
+        os._exit(9)
+
+
 def serve(pipe, args):
     os.environ.update(learner_env(1))
     from specrl.learner.rank import LearnerRank
 
-    class Probed(LearnerRank):
-        """Adds what only tests look at."""
-
-        def weights(self):
-            return {k: v.detach().clone() for k, v in self._policy.named_parameters()}
-
-        def gradients(self):
-            return {k: v.main_grad.clone() for k, v in self._policy.named_parameters()}
-
-        def captured(self):
-            return self._draft._tap.batches
-
-        def peak_rss_gib(self):
-            import resource
-
-            return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-
-        def die(self):
-            os._exit(9)
+    class Probed(Probes, LearnerRank):
+        pass
 
     rank = Probed(*args)
     while True:

@@ -16,6 +16,7 @@ from learner_processes import (
 )
 from linear_draft import draft_weights, samples_of
 from safetensors.torch import load_file
+from test_learner_eagle3 import eagle3_setup
 
 from specrl.errors import UserError
 from specrl.learner.tap import token_quota
@@ -96,23 +97,30 @@ def test_the_draft_is_fed_what_hugging_face_computes(tmp_path, kind, layout):
 def test_the_policy_is_the_same_by_bits_with_and_without_a_draft(tmp_path, precision):
     build_toy(tmp_path, num_hidden_layers=LAYERS, tie_word_embeddings=True)
     config = learner_config(precision=precision, clip_grad=0.05, tokens_per_microbatch=25)
+    real = eagle3_setup(tmp_path, tmp_path / "fresh", clip_grad=0.01)
     results = []
-    for draft in (None, setup(passes=2), setup(every=0)):
+    for draft in (None, setup(passes=2), setup(every=0), real):
         checkpoint = folder_in(tmp_path, f"checkpoint-{len(results)}")
         with running_learner(
             tmp_path, config, algorithm_config(minibatches=2), draft=draft
         ) as learner:
-            metrics = []
+            actor = learner.actors[0]
+            actor.submit("count_forwards").result()
+            metrics, forwards = [], []
             for seed in range(3):
                 metrics.append(learner.step(samples_of(random_rollouts(seed=seed))))
-                trained = "loss" in learner.step_draft()
-                assert trained == (draft is not None and draft.every == 1)
+                trained = learner.step_draft()
+                assert ("loss" in trained) == (draft is not None and draft.every == 1)
+                assert draft is not real or trained["grad_norm"] > 0.01
+                forwards.append(actor.submit("forwards_so_far").result())
             learner.save(checkpoint)
         # Master weights, Adam moments, update count and RNG.
         state = (checkpoint / "learner-tp0-of-1.safetensors").read_bytes()
-        results.append((metrics, xxhash.xxh3_64_hexdigest(state)))
-    assert results[0] == results[1] == results[2]
-    assert all(metrics["grad_norm"] > 0.05 for metrics in results[0][0])
+        results.append((metrics, forwards, xxhash.xxh3_64_hexdigest(state)))
+    assert all(result == results[0] for result in results)
+    metrics, forwards, _ = results[0]
+    assert all(step["grad_norm"] > 0.05 for step in metrics)
+    assert 2 <= forwards[0] < forwards[1] < forwards[2]  # a microbatch or more for each minibatch
 
 
 def test_several_ranks_train_the_draft_as_one_does(tmp_path):

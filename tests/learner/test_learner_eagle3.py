@@ -17,14 +17,19 @@ TARGETS = range(0, 100, 2)
 
 def eagle3(tmp_path, **training):
     """The policy's folder and the setup of a fresh draft for it; one update a pass."""
-    policy, draft = tmp_path / "policy", tmp_path / "fresh"
+    policy = tmp_path / "policy"
     build_toy(policy, num_hidden_layers=4)
+    return policy, eagle3_setup(policy, tmp_path / "fresh", **training)
+
+
+def eagle3_setup(policy, draft, **training):
+    """Of a fresh draft, made in the folder `draft`."""
     draft.mkdir()
     fresh_folder(policy, TARGETS, AUX, seed=0, dtype="float32", folder=draft)
     training = {"precision": "fp32", "tokens_per_update": 10_000, **training}
     config = Eagle3Config(training=DraftTrainingConfig(**training))
     target = "specrl.drafter.training:Eagle3Trainer"
-    return policy, DraftSetup(target, draft, config, every=1, learning_rate=1e-3, passes=2)
+    return DraftSetup(target, draft, config, every=1, learning_rate=1e-3, passes=2)
 
 
 def trained(tmp_path, policy, setup, name, **layout):

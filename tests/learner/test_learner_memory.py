@@ -12,6 +12,9 @@ from learner_processes import (
     train_samples,
 )
 
+from specrl.config.compose import load
+from specrl.models.prepare import prepare_model
+
 pytestmark = pytest.mark.slow
 VOCABULARY = 49152
 LOGITS_GIB = 64 * 192 * VOCABULARY * 4 / 2**30  # 2.25: what a naive head would hold, at least once
@@ -32,6 +35,19 @@ def test_the_logits_of_a_batch_are_never_in_memory(tmp_path):
         large = actor.submit("peak_rss_gib").result()
     assert large - small < LOGITS_GIB / 4
     assert large < 5.0
+
+
+def test_the_real_model_trains_on_64_rollouts_of_192_tokens_in_five_gib():
+    folder = prepare_model(load(["model=smollm2_135m"]).model)
+    ids = tuple(int(t) for t in np.arange(192) * 37 % VOCABULARY)
+    few = random_rollouts(8, 8, VOCABULARY, max_response=1)
+    rollouts = [_with_response(rollout, ids) for rollout in few]
+    with running_learner(folder, learner_config(precision="bf16")) as learner:
+        metrics = learner.step(train_samples(rollouts, learner.logprobs(rollouts)))
+        peak = learner.actors[0].submit("peak_rss_gib").result()
+    assert metrics["tokens"] == 64 * 192
+    assert metrics["grad_norm"] > 0
+    assert peak < 5.0
 
 
 def _with_response(rollout, ids):

@@ -198,6 +198,28 @@ def test_a_nan_on_one_rank_stops_the_step_and_keeps_the_weights(tmp_path):
         assert np.isfinite(learner.step(good)["loss"])
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_gradient_that_is_not_finite_stops_the_step_although_the_loss_is(tmp_path, value):
+    build_toy(tmp_path)
+    rollouts = random_rollouts()
+    with running_learner(tmp_path, learner_config(data_parallel=2, clip_grad=0.5)) as learner:
+
+        def state():
+            ranks = [actor.submit("optimizer_state").result() for actor in learner.actors]
+            return ranks, [actor.submit("weights").result() for actor in learner.actors]
+
+        samples = train_samples(rollouts, learner.logprobs(rollouts))
+        learner.step(samples)
+        before = state()
+        learner.actors[1].submit("poison_next_gradient", value).result()
+        with pytest.raises(NonFiniteError, match=rf"gradient norm is {value} at optimizer step 1"):
+            learner.step(samples)
+        torch.testing.assert_close(state(), before, rtol=0, atol=0)
+        assert learner.step(samples)["grad_norm"] > 0
+        with pytest.raises(AssertionError):
+            torch.testing.assert_close(state(), before, rtol=0, atol=0)
+
+
 def test_a_rank_without_samples_and_an_empty_response_take_part(tmp_path):
     build_toy(tmp_path)
     full, empty = random_rollouts(1, 2)

@@ -5,9 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from specrl.config import tree
 from specrl.config.compose import load
 from specrl.errors import UserError
+from specrl.learner.layout import shape_of
 from specrl.models.peek import peek
+from specrl.models.published import PUBLISHED
 
 
 def local(folder: Path):
@@ -25,6 +28,31 @@ def test_a_damaged_config_is_one_line_that_names_the_model(tmp_path: Path, text:
     (tmp_path / "config.json").write_text(text)
     with pytest.raises(UserError, match=r"^model\.path=.*config\.json .*; download the model"):
         peek(local(tmp_path))
+
+
+def test_every_hub_model_that_is_listed_is_known_without_a_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    listed = [load([f"model={name}"]).model for name in tree.options("model")]
+    hub = [config for config in listed if config.source == "hub"]
+    assert len(hub) == len(PUBLISHED)
+    assert [peek(config) for config in hub] == [PUBLISHED[config.path] for config in hub]
+
+
+@pytest.mark.parametrize(
+    ("path", "output_heads", "parameters"),
+    [("Qwen/Qwen3-8B", 1, 8_190_735_360), ("Qwen/Qwen3-0.6B", 0, 596_049_920)],  # the hub's count
+)
+def test_the_published_figures_make_as_many_parameters_as_the_model_has(
+    path: str, output_heads: int, parameters: int
+) -> None:
+    shape = shape_of(PUBLISHED[path], path)
+    attention = shape.hidden * shape.head_dim * 2 * (shape.heads + shape.kv_heads)
+    norms = 2 * shape.hidden + 2 * shape.head_dim
+    layer = attention + 3 * shape.hidden * shape.ffn + norms
+    vocabulary = (1 + output_heads) * shape.vocab * shape.hidden
+    assert shape.layers * layer + vocabulary + shape.hidden == parameters
 
 
 @pytest.mark.slow

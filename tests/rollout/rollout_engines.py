@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from rollout_process import ProcessActor
 from rollout_toys import (
     MAX_MODEL_LEN,
@@ -68,9 +69,11 @@ def start_toy(
     draft_config: dict[str, Any] | None = None,
     policy: Any = None,
     draft: Tensors | None = None,
+    dtype: str = "float32",
 ) -> ToyEngine:
     """EAGLE-3 starts on `draft`, or one of 5 tokens; `draft_config` overrides."""
     model = toy(seed=0, tied=tied) if policy is None else policy
+    model = model.to(getattr(torch, dtype))
     snapshot(model, folder / "policy", version=1)
     if tied:
         save_tokenizer(folder / "policy")
@@ -78,13 +81,13 @@ def start_toy(
         toy(seed=1, hidden=32, layers=1, heads=1).save_pretrained(folder / "draft")
         speculation = speculation | {"model": str(folder / "draft")}
     if speculation is not None and speculation["method"] == "eagle3":
-        draft = toy_draft(seed=1, vocab=5) if draft is None else draft
+        draft = toy_draft(1, 5, getattr(torch, dtype)) if draft is None else draft
         save_draft(draft, folder / "draft", draft_config or {})
         speculation = speculation | {"model": str(folder / "draft")}
     settings = EngineSettings(
         model=str(folder / "policy"),
         max_model_len=MAX_MODEL_LEN,
-        dtype="float32",
+        dtype=dtype,
         speculative_config=speculation,
         engine_args={
             "skip_tokenizer_init": not tied,

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 import xxhash
-from safetensors import safe_open
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 from specrl.types import DraftWeights, Rollout, WeightSnapshot
 
@@ -135,9 +134,11 @@ def snapshot(model: Any, folder: Path, version: int) -> WeightSnapshot:
 
 
 def checksums(path: Path) -> dict[str, str]:
-    with safe_open(path, "np") as file:
-        names = list(file.keys())
-        return {n: xxhash.xxh3_64_hexdigest(file.get_tensor(n).tobytes()) for n in names}
+    sums = {}
+    for name, tensor in load_file(path).items():
+        raw = tensor.contiguous().view(torch.uint8).numpy().tobytes()
+        sums[name] = xxhash.xxh3_64_hexdigest(raw)
+    return sums
 
 
 @torch.no_grad()

@@ -21,6 +21,7 @@ from specrl.sweep.executor import Job, JobEnd
 from specrl.sweep.launch import launch
 from specrl.sweep.point import PointTask, Run
 from specrl.sweep.slurm import SlurmPoints
+from specrl.sweep.slurm_job import JOB_FOLDER
 from specrl.sweep.status import Status, read_status
 from specrl.telemetry.jsonl import METRICS_FILE, read_run
 
@@ -207,6 +208,8 @@ def test_training_over_two_nodes_goes_on_after_preemption_in_the_same_run(slurm:
     after = read_status(folder)
     assert after is not None
     assert (after.state, after.attempt, after.job) == ("finished", 2, before.job)
+    log = folder / JOB_FOLDER / f"{after.job}_0_log.out"
+    assert "going on from" in log.read_text()
     assert [record.step for record in read_run(folder).records] == list(range(40))
     with sqlite3.connect(slurm / "mlflow.db") as tracked:
         (below,) = tracked.execute("SELECT count(*) FROM tags WHERE key = 'mlflow.parentRunId'")

@@ -72,17 +72,35 @@ def test_the_layout_says_where_each_process_would_be() -> None:
             "learner.tensor_parallel=2 does not divide the model's 9 attention heads",
         ),
         (
+            ["model=qwen3_8b", "learner.tensor_parallel=3"],
+            "learner.tensor_parallel=3 does not divide the model's 32 attention heads",
+        ),
+        (["model=qwen3_235b_a22b"], "Qwen3MoeForCausalLM needs expert parallelism"),
+        (
             ["+rollout.engine_args.tensor_parallel_size=3"],
             "rollout.engine_args.tensor_parallel_size=3 does not divide the model's 8",
         ),
+        (
+            ["+rollout.engine_args.tensor_parallel_size=0"],
+            "rollout.engine_args.tensor_parallel_size=0 is out of range",
+        ),
+        (
+            ["+rollout.engine_args.tensor_parallel_size=two"],
+            "rollout.engine_args.tensor_parallel_size=two is out of range",
+        ),
     ],
 )
-def test_a_layout_that_does_not_divide_the_model_is_refused(words: list[str], says: str) -> None:
+def test_a_model_or_layout_that_cannot_be_trained_is_refused(words: list[str], says: str) -> None:
     words = ["drafter=none", *words]
     with pytest.raises(UserError) as refused:
         told(task_of(*words))
     assert str(refused.value).startswith(f"{' '.join(words)}: ")
     assert says in str(refused.value)
+
+
+def test_a_slurm_cluster_without_its_launcher_is_refused_as_a_launch_does() -> None:
+    with pytest.raises(UserError, match="cluster=h100 lives in a Slurm job; add hydra/launcher"):
+        told(task_of("cluster=h100"))
 
 
 def test_more_gpus_than_there_are_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,5 +113,6 @@ def test_more_gpus_than_there_are_is_refused(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_hub_model_that_is_not_here_is_not_asked_for() -> None:
-    said = told(task_of("drafter=none", "model=qwen3_8b"))
-    assert "Qwen/Qwen3-8B is not here yet: its heads are checked when the run starts" in said
+    words = ["model=qwen3_8b", "model.path=somebody/else", "learner.tensor_parallel=3"]
+    said = told(task_of("drafter=none", *words))
+    assert "somebody/else is not here yet: its heads are checked when the run starts" in said

@@ -128,7 +128,7 @@ def test_a_preview_has_the_counts_the_layout_and_the_whole_script(tmp_path: Path
     for expected in (
         *("#SBATCH --nodes=3", "#SBATCH --ntasks-per-node=1", "#SBATCH --gpus-per-node=4"),
         *("#SBATCH --partition=batch", "#SBATCH --account=me", "#SBATCH --reservation=mine"),
-        *("#SBATCH --requeue", "#SBATCH --signal=USR2@180", "module load cuda"),
+        *("#SBATCH --requeue", "#SBATCH --signal=USR2@900", "module load cuda"),
     ):
         assert expected in lines
     srun = next(line for line in lines if line.startswith("srun "))

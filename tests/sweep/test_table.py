@@ -51,9 +51,10 @@ def test_what_is_long_has_a_line_of_its_own_and_is_not_broken() -> None:
     assert lines[11] == "   Slurm job 7 was told to end; it is back in the queue"
 
 
-def test_complaints_can_be_left_to_another_place() -> None:
-    said = "\n".join(shown(complaints=False))
+def test_why_a_point_failed_can_be_left_to_another_place_and_its_log_stays() -> None:
+    said = "\n".join(shown(reasons=False))
     assert "engine-0 died" not in said
+    assert f"   log {LONG / 'run.log'}" in said.splitlines()
     assert "it is back in the queue" in said
     (complaint,) = complaints_of(rows())
     assert complaint.startswith("2. drafter=eagle3 drafter.k=3: failed: engine-0 died: ")
