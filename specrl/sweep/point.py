@@ -81,28 +81,36 @@ def recorded(config: TrainConfig, folder: Path, overrides: Sequence[str]) -> Ite
     Raises `UserError` when another process holds the folder, `RunError` for a disk that takes
     nothing any more.
     """
-    try:
-        with _held(config, folder, overrides):
-            yield
-    except OSError as error:
-        if error.errno not in DISK_FAULTS:
-            raise
-        raise RunError(_disk_fault(error, folder)) from error
-
-
-@contextmanager
-def _held(config: TrainConfig, folder: Path, overrides: Sequence[str]) -> Iterator[None]:
-    with exclusive(folder):
+    with _naming_disk_faults(folder), exclusive(folder):
         with changing(folder) as before:
             status = _started(before, config, overrides)
             write_status(folder, status)
-        with _heartbeat(folder):
-            try:
-                yield
-            except BaseException as error:
-                _write_end(folder, status, *_end(error, folder))
-                raise
-        _write_end(folder, status, "finished", "")
+        with _ending(folder, status), _heartbeat(folder), _naming_disk_faults(folder):
+            yield
+
+
+@contextmanager
+def _ending(folder: Path, started: Status) -> Iterator[None]:
+    """Writes down how it ended."""
+    try:
+        yield
+    except BaseException as error:
+        _write_end(folder, started, *_end(error))
+        raise
+    _write_end(folder, started, "finished", "")
+
+
+@contextmanager
+def _naming_disk_faults(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in DISK_FAULTS:
+            raise
+        raise RunError(
+            f"nothing can be written to {error.filename or folder}: {error.strerror}; "
+            f"{DISK_FAULTS[error.errno]}, then the same command goes on"
+        ) from error
 
 
 def _write_end(folder: Path, started: Status, state: State, reason: str) -> None:
@@ -129,7 +137,7 @@ def _started(before: Status | None, config: TrainConfig, overrides: Sequence[str
     )
 
 
-def _end(error: BaseException, folder: Path) -> tuple[State, str]:
+def _end(error: BaseException) -> tuple[State, str]:
     """State and reason of a run that raised."""
     if isinstance(error, KeyboardInterrupt):
         return "interrupted", "stopped by a signal; the same command goes on"
@@ -138,17 +146,7 @@ def _end(error: BaseException, folder: Path) -> tuple[State, str]:
     text = " ".join(str(error).split())
     if isinstance(error, UserError | RunError):
         return "failed", text
-    if isinstance(error, OSError) and error.errno in DISK_FAULTS:
-        return "failed", _disk_fault(error, folder)
     return "failed", f"{type(error).__name__}: {text}"
-
-
-def _disk_fault(error: OSError, folder: Path) -> str:
-    assert error.errno is not None
-    return (
-        f"nothing can be written to {error.filename or folder}: {error.strerror}; "
-        f"{DISK_FAULTS[error.errno]}, then the same command goes on"
-    )
 
 
 @contextmanager
