@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
@@ -31,14 +32,23 @@ PATHS = {
     "drafter": "drafter=draft_model drafter.model=",
     "task": "task=gsm8k task.train_data=",
 }
-# Hydra's own keys that users set: in the launchers' dataclasses, below hydra_plugins.
+
+
+class LauncherKnob(NamedTuple):
+    """One of Hydra's own keys that users set, in a launcher's dataclass below hydra_plugins."""
+
+    launcher: str
+    takes: str
+
+
 LAUNCHER_KNOBS = {
-    "hydra.launcher.jobs": "a whole number of points at once, e.g. hydra.launcher.jobs=1",
-    "hydra.launcher.poll_s": "a number of seconds, e.g. hydra.launcher.poll_s=10",
-}
-LAUNCHERS = {
-    "hydra.launcher.jobs": ["hydra/launcher=specrl_local"],
-    "hydra.launcher.poll_s": ["hydra/launcher=specrl_slurm"],
+    "hydra.launcher.jobs": LauncherKnob(
+        "hydra/launcher=specrl_local",
+        "a whole number of points at once, e.g. hydra.launcher.jobs=1",
+    ),
+    "hydra.launcher.poll_s": LauncherKnob(
+        "hydra/launcher=specrl_slurm", "a number of seconds, e.g. hydra.launcher.poll_s=10"
+    ),
 }
 OPTIONAL_SECTION = "model.warm_start.examples"  # null with most choices
 OWN_PLACES = re.compile(
@@ -94,7 +104,8 @@ def not_set(key: str) -> str:
 def unknown_key(key: str, value: str = "") -> str:
     """The line for a key that no dataclass has; `value` is what was assigned, if known."""
     shown = f"{key}={value}" if value else key
-    homes = suggestions.choices_with(key) or LAUNCHERS.get(key)
+    own = LAUNCHER_KNOBS.get(key)
+    homes = suggestions.choices_with(key) or ([own.launcher] if own else [])
     if homes:
         return f"{shown}: {key} exists only with {' or '.join(homes)}; add that, or leave it out"
     near = suggestions.near_key(key) or suggestions.near(key, LAUNCHER_KNOBS)
@@ -231,7 +242,8 @@ def _interpolation(message: str) -> str:
 def _wanted(key: str) -> str:
     knob = suggestions.knob(key)
     if knob is None:
-        return LAUNCHER_KNOBS.get(key, f"what `specrl {key.split('.')[0]} --help` lists")
+        own = LAUNCHER_KNOBS.get(key)
+        return own.takes if own else f"what `specrl {key.split('.')[0]} --help` lists"
     plain, _, optional = knob.type.partition(" | ")
     wanted = TYPES.get(plain, plain) + (" or null" if optional else "")
     named = knob.default not in ("required", "''", "[]", "{}", "null") and "$" not in knob.default
