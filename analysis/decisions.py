@@ -8,7 +8,7 @@ import numpy as np
 
 from analysis.arms import match
 from analysis.paper import REGIMES, TITLES, Paper
-from analysis.records import AmdahlCheck, Arm, ArmKey, Decision, Family, Interval
+from analysis.records import AmdahlCheck, Arm, ArmKey, Basis, Decision, Family, Interval
 from specrl.algo.amdahl import step_speedup, verification_cost
 
 WHICH_K: Final = "Which k?"
@@ -88,11 +88,9 @@ def _lengths(title: str, measured: Measured) -> list[Decision]:
 def _measured(title: str, case: str, check: AmdahlCheck) -> Decision:
     return Decision(
         title=title,
-        source="ours",
         question=WHICH_K,
         case=case,
         basis="measured",
-        text="",
         acceptance=check.acceptance,
         cost=check.cost,
         generation=check.generation,
@@ -107,16 +105,14 @@ def _between(measured: Measured, k: int) -> float:
 
 
 def _computed(
-    title: str, case: str, basis: str, acceptance: float, cost: float, share: float
+    title: str, case: str, basis: Basis, acceptance: float, cost: float, share: float
 ) -> Decision:
     generation = acceptance / cost
     return Decision(
         title=title,
-        source="paper" if basis == "paper" else "ours",
         question=WHICH_K,
         case=case,
         basis=basis,
-        text="",
         acceptance=Interval(acceptance),
         cost=Interval(cost),
         generation=Interval(generation),
@@ -181,7 +177,6 @@ def _online(family: Family, warmup_steps: int) -> Iterator[Decision]:
         )
         yield Decision(
             title=family.title,
-            source="ours",
             question=ONLINE,
             case=arm.label,
             basis="measured",
@@ -208,7 +203,6 @@ def _inits(family: Family, checks: Mapping[str, AmdahlCheck]) -> Iterator[Decisi
         gains = saved.value > 0
         yield Decision(
             title=family.title,
-            source="ours",
             question=INIT,
             case=arm.label,
             basis="measured",
@@ -241,7 +235,6 @@ def _paper_online(title: str, init: str, saved: float) -> Decision:
         text = f"it pays if training the draft costs less than {saved:.1f} s a step, what it saves"
     return Decision(
         title=title,
-        source="paper",
         question=ONLINE,
         case=ArmKey("eagle3", "3", init, "online").label,
         basis="paper",
@@ -254,7 +247,6 @@ def _paper_init(paper: Paper, regime: str) -> Decision:
     ar, spec = paper.stages[regime]["ar"].overall, paper.stages[regime]["spec"].overall
     return Decision(
         title=TITLES[regime],
-        source="paper",
         question=INIT,
         case=ArmKey("eagle3", "3", "dapo", "offline").label,
         basis="paper",

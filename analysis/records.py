@@ -9,6 +9,7 @@ import pandas as pd
 from analysis.paper import Paper
 
 Source = Literal["ours", "paper"]
+Basis = Literal["measured", "estimated", "paper"]
 Verdict = Literal["differ", "indistinguishable", "cannot tell"]
 CellKind = Literal["label", "ours", "paper", "missing", "refused", "empty"]
 
@@ -275,17 +276,21 @@ class Decision:
     """
 
     title: str
-    source: Source
     question: str
     case: str
-    basis: str
-    text: str
+    basis: Basis
+    text: str = ""
     acceptance: Interval | None = None
     cost: Interval | None = None
     generation: Interval | None = None
     step: Interval | None = None
     saved_s: Interval | None = None
     paid_steps: Interval | None = None
+
+    @property
+    def source(self) -> Source:
+        """Whose numbers they are."""
+        return "paper" if self.basis == "paper" else "ours"
 
 
 @dataclass(frozen=True)
