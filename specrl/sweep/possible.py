@@ -1,7 +1,6 @@
 """Whether a point can run at all, told before the first point of a sweep starts."""
 
 import os
-from pathlib import Path
 
 from specrl.config.cluster import SlurmConfig
 from specrl.config.node_layout import check_machine, gpus_needed
@@ -10,8 +9,7 @@ from specrl.errors import UserError
 from specrl.learner.layout import check_shape, shape_of
 from specrl.models.peek import peek
 from specrl.sweep.point import PointTask
-
-GPUS_OF_DRIVER = Path("/proc/driver/nvidia/gpus")
+from specrl.telemetry.source import GPUS
 
 
 def check_possible(task: PointTask) -> None:
@@ -60,4 +58,4 @@ def _gpus_here() -> int:
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
         return len([name for name in visible.split(",") if name.strip()])
-    return len(list(GPUS_OF_DRIVER.iterdir())) if GPUS_OF_DRIVER.is_dir() else 0
+    return len(list(GPUS.iterdir())) if GPUS.is_dir() else 0

@@ -24,11 +24,15 @@ def git_commit(folder: Path) -> str | None:
 
 def machine(cpu_info: Path = CPU_INFO, gpus: Path = GPUS) -> str:
     """Model and usable number of CPUs and GPUs, e.g. "2 x AMD EPYC 9R14"; no host name."""
-    model = _first(cpu_info, r"^model name\s*:\s*(.+)$") or platform.machine()
-    parts = [f"{len(os.sched_getaffinity(0))} x {model}"]
+    parts = [f"{len(os.sched_getaffinity(0))} x {cpu_model(cpu_info)}"]
     names = [_first(path, r"^Model:\s*(.+)$") for path in sorted(gpus.glob("*/information"))]
     kinds = sorted({name for name in names if name})
     return ", ".join([*parts, *(f"{names.count(kind)} x {kind}" for kind in kinds)])
+
+
+def cpu_model(cpu_info: Path = CPU_INFO) -> str:
+    """The CPU's name, or only its architecture where Linux does not tell."""
+    return _first(cpu_info, r"^model name\s*:\s*(.+)$") or platform.machine()
 
 
 def _first(path: Path, pattern: str) -> str | None:
