@@ -18,18 +18,15 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from trl_step import machine
+from result import machine, publish
 
 from specrl.telemetry.replay import replay
-from specrl.telemetry.source import git_commit
 
-ROOT = Path(__file__).resolve().parent.parent
 ARMS = (
     ("none", None, None, None),
     ("ngram", 3, None, None),
@@ -64,14 +61,8 @@ def main() -> None:
         **{f"{name}_median_s": statistics.median(all_s) for name, all_s in measured.items()},
         **{f"{name}_s": all_s for name, all_s in measured.items()},
         "note": "cpu: seconds of all its processes together, which share the cores",
-        "machine": before,
-        "commit": git_commit(ROOT / "analysis"),
-        "date": datetime.now(UTC).date().isoformat(),
     }
-    text = json.dumps(result, indent=2) + "\n"
-    cores = before["cores"]
-    (ROOT / "benchmarks" / "results" / f"{options.name}_{cores}cores.json").write_text(text)
-    sys.stdout.write(text)
+    publish(result, before, "analysis", f"{options.name}_{before['cores']}cores")
 
 
 def measure(root: Path, options: argparse.Namespace) -> dict[str, list[float]]:

@@ -10,7 +10,6 @@ adds engines that draft the first of `--lengths` so. Needs a quiet machine.
 
 import argparse
 import itertools
-import json
 import random
 import statistics
 import sys
@@ -19,14 +18,11 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from result import machine, publish
 from safetensors.torch import load_file
-
-sys.path.insert(0, str(Path(__file__).parent))
-from trl_step import machine
 
 from specrl.algo.acceptance import acceptance_length, total
 from specrl.build import build_drafter, first_draft, prepared
@@ -42,10 +38,8 @@ from specrl.rollout.auto_length import AutoLengthEngine
 from specrl.rollout.step_costs import engine_step_costs
 from specrl.rollout.vllm_engine import VllmEngine
 from specrl.telemetry.console import ConsoleSink
-from specrl.telemetry.source import git_commit
 from specrl.types import Prompt, Rollout, Sampling, WeightSnapshot
 
-ROOT = Path(__file__).resolve().parent.parent
 LENGTHS = (1, 3, 5, 7)
 MODES: dict[str, dict[str, Any]] = {
     "greedy": {"sampling": "greedy"},
@@ -221,13 +215,8 @@ def main() -> None:
         "rounds": options.rounds,
         "responses": options.responses,
         **measured,
-        "machine": before,
-        "commit": git_commit(ROOT / "specrl"),
-        "date": datetime.now(UTC).date().isoformat(),
     }
-    text = json.dumps(result, indent=1) + "\n"
-    (ROOT / "benchmarks" / "results" / f"{options.name}.json").write_text(text)
-    sys.stdout.write(text)
+    publish(result, before, "specrl", options.name)
 
 
 if __name__ == "__main__":

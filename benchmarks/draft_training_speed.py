@@ -4,18 +4,14 @@ A draft of SmolLM2's size on cached hidden states; both sides in turn, medians o
 one of warm-up. Needs a quiet machine.
 """
 
-import json
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import torch
-
-sys.path.insert(0, str(Path(__file__).parent))
-from trl_step import machine
+from result import machine, publish
 
 from specrl.config.compose import load
 from specrl.config.drafter import Eagle3Config
@@ -24,7 +20,6 @@ from specrl.drafter.eagle3_folder import fresh_folder, read_folder
 from specrl.drafter.training import Eagle3Trainer
 from specrl.hidden_states import HiddenStates
 from specrl.models.prepare import prepare_model
-from specrl.telemetry.source import git_commit
 
 AUX_LAYERS, DRAFT_VOCAB = (2, 15, 27), 4096
 ROUNDS, UPDATES, PROMPT, RESPONSE = 9, 32, 64, 128
@@ -106,13 +101,10 @@ def measure(folder: Path) -> dict[str, object]:
 
 
 def main() -> None:
-    facts: dict[str, object] = {"threads": torch.get_num_threads(), "machine": machine()}
+    before, threads = machine(), torch.get_num_threads()
     with tempfile.TemporaryDirectory() as folder:
-        facts |= measure(Path(folder)) | {"commit": git_commit(Path(__file__).parent)}
-    text = json.dumps(facts | {"date": time.strftime("%Y-%m-%d", time.gmtime())}, indent=1) + "\n"
-    name = f"draft_training_speed_{facts['threads']}cores.json"
-    (Path(__file__).parent / "results" / name).write_text(text)
-    sys.stdout.write(text)
+        measured = {"threads": threads, **measure(Path(folder))}
+    publish(measured, before, "specrl", f"draft_training_speed_{threads}cores")
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from trl_step import machine
+from result import machine
 
 from specrl.algo.comparison import STAGES
 from specrl.telemetry.jsonl import STEP_MARK, StepRecord, read_run

