@@ -67,6 +67,7 @@ def hidden_states(shape: DraftShape) -> HiddenStates:
         rows=torch.arange(count * length).view(count, length).unbind(),
         prompt_lengths=(PROMPT,) * count,
         final_RH=final_RH,
+        cutoff_R=torch.full((len(final_RH),), -torch.inf),
         log_sum_R=(final_RH @ head_DH.t()).float().logsumexp(1),
         slices=tuple(slice(n * RESPONSE, (n + 1) * RESPONSE) for n in range(count)),
         head_DH=head_DH,

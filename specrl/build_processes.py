@@ -9,13 +9,12 @@ from pathlib import Path
 from specrl.cluster.local_ray import LocalRay
 from specrl.cluster.slurm_ray import SlurmRay
 from specrl.cluster.slurm_task import Allocation
-from specrl.config.cluster import SlurmConfig
+from specrl.config.cluster import SlurmConfig, outside_of_job
 from specrl.config.drafter import AUTO, Eagle3Config, NoDrafterConfig
 from specrl.config.node_layout import gpus_needed, node_layout
 from specrl.config.rollout import RolloutConfig
 from specrl.config.train import TrainConfig
 from specrl.drafter import Eagle3Drafter, NoDrafter
-from specrl.errors import UserError
 from specrl.learner.layout import rank_placements
 from specrl.learner.megatron_learner import MegatronLearner
 from specrl.protocols import Actor, Cluster, Drafter, DraftLearner, Learner, RolloutEngine
@@ -72,10 +71,7 @@ def build_cluster(
 def check_cluster(config: TrainConfig) -> None:
     """Raises `UserError` for a Slurm cluster outside of its job, before anything is prepared."""
     if isinstance(config.cluster, SlurmConfig) and Allocation.here() is None:
-        raise UserError(
-            f"cluster={config.cluster.name} lives in a Slurm job; submit it with "
-            "-m hydra/launcher=specrl_slurm, or use cluster=local"
-        )
+        raise outside_of_job(config.cluster)
 
 
 def build_engine_and_learner(
@@ -195,6 +191,8 @@ def build_learner(
 
     `draft` is what it trains beside the policy.
     """
+    if draft is not None:
+        draft = replace(draft, top_p=config.rollout.top_p)
     placements = [
         replace(placement, node=node)
         for placement, node in zip(

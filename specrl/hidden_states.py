@@ -22,9 +22,10 @@ class HiddenStates:
     `aux_TAH[:, a]` is the un-normed residual stream after auxiliary layer a, `embeds_TH` the token
     embeddings. `rows[n]` are the packed rows of sample n, prompt (`prompt_lengths[n]` tokens, maybe
     shared with other samples) then response. `final_RH` are the final-norm states that predict each
-    response token, `log_sum_R` the fp32 log-sum-exp of their logits / `temperature` over the whole
-    vocabulary, `slices[n]` the response tokens of sample n. `head_DH` are the output layer's rows
-    of the draft vocabulary, as they were in this forward pass.
+    response token. Of their logits / `temperature` only those from `cutoff_R` on are sampled from
+    (-inf: all, at top_p 1); `log_sum_R` is the log-sum-exp of these; both fp32, see
+    `algo.nucleus`. `slices[n]` are the response tokens of sample n, `head_DH` the output layer's
+    rows of the draft vocabulary, as they were in this forward pass.
     """
 
     token_ids_T: "Tensor"
@@ -33,6 +34,7 @@ class HiddenStates:
     rows: "tuple[Tensor, ...]"
     prompt_lengths: tuple[int, ...]
     final_RH: "Tensor"
+    cutoff_R: "Tensor"
     log_sum_R: "Tensor"
     slices: tuple[slice, ...]
     head_DH: "Tensor"

@@ -1,8 +1,9 @@
 """Losses of a draft against the policy, with their gradients, over a few rows at a time.
 
-The policy's distribution p over the draft vocabulary is not renormalised: what it sums to is the
-mass that the draft can reach. q is the draft's softmax over its vocabulary, both at the rollout's
-temperature. Gradients take the place of the logits, so no fp32 copy of them is ever whole.
+The policy's distribution p is what drafts are verified against: at the rollout's temperature, its
+nucleus alone. Over the draft vocabulary it is not renormalised: what it sums to is the mass that
+the draft can reach. q is the draft's softmax over its vocabulary at that temperature. Gradients
+take the place of the logits, so no fp32 copy of them is ever whole.
 
 Legend: C tokens that are predicted, S draft steps, D draft vocabulary.
 """
@@ -13,22 +14,31 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from specrl.algo.nucleus import Nucleus
+
 CACHED_ELEMENTS = 2**16  # of one fp32 array at once: a few such arrays stay in a CPU's L2 cache
-LOSSES = ("soft_ce", "tv", "hard_ce")
 
 
 @dataclass(frozen=True)
 class Teacher:
-    """The policy at C tokens: logits over the draft vocabulary, log-sum-exp over its own.
+    """The policy at C tokens: logits over the draft vocabulary, the nucleus over its own.
 
-    `logits_CD` are not divided by `temperature`, `log_sum_C` is of logits / temperature.
-    `tokens_C` are the draft ids of the tokens that came, negative outside the draft vocabulary.
+    `logits_CD` are not divided by `temperature`, `nucleus` is of logits / temperature. `tokens_C`
+    are the draft ids of the tokens that came, negative outside the draft vocabulary.
     """
 
     logits_CD: Tensor
-    log_sum_C: Tensor
+    nucleus: Nucleus
     tokens_C: Tensor
     temperature: float
+
+    def probabilities(self, part: slice) -> Tensor:
+        """Over the draft vocabulary, of the tokens of `part`."""
+        scaled = self.logits_CD[part].to(torch.float32, copy=True).div_(self.temperature)
+        cutoff_C = self.nucleus.cutoff_C[part]
+        if bool(cutoff_C.isfinite().any()):  # else a seventh of the loss's time for nothing
+            scaled.masked_fill_(scaled < cutoff_C[:, None], -torch.inf)
+        return scaled.sub_(self.nucleus.log_sum_C[part, None]).exp_()
 
 
 @dataclass(frozen=True)
@@ -50,20 +60,19 @@ def fit_and_gradient_(
 ) -> DraftFit:
     """Losses per token, and `logits_SCD` replaced by d sum(weight * loss) / d logits.
 
-    loss "soft_ce": -sum p log q; "tv": 1 - sum min(p, q), the rejection rate of drafting from q
-    (arXiv:2211.17192); "hard_ce": -log q of the token that came, 0 outside the draft vocabulary.
-    `weight_SC` None leaves the logits as they are. `greedy` drafts propose q's best token, others
-    a sample of q: that decides acceptance, not the loss.
+    `loss` is one of `config.drafter.DRAFT_LOSSES`. "soft_ce": -sum p log q; "tv": 1 - sum
+    min(p, q), the rejection rate of drafting from q (arXiv:2211.17192); "hard_ce": -log q of the
+    token that came, 0 outside the draft vocabulary. `weight_SC` None leaves the logits as they
+    are. `greedy` drafts propose q's best token, others a sample of q: that decides acceptance, not
+    the loss.
     """
-    assert loss in LOSSES, loss
     steps, count, size = logits_SCD.shape
     loss_SC, accept_SC, kept_SC = torch.zeros(3, steps, count, device=logits_SCD.device).unbind()
     reachable_C = torch.zeros(count, device=logits_SCD.device)
     rows = max(1, CACHED_ELEMENTS // size) if logits_SCD.device.type == "cpu" else max(count, 1)
     for start in range(0, count, rows):
         part = slice(start, start + rows)
-        p = teacher.logits_CD[part].to(torch.float32, copy=True).div_(teacher.temperature)
-        p.sub_(teacher.log_sum_C[part, None]).exp_()
+        p = teacher.probabilities(part)
         reachable_C[part] = p.sum(1)
         tokens = teacher.tokens_C[part]
         for step in range(steps):

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from specrl.algo.draft_losses import DraftFit, Teacher, fit_and_gradient_
+from specrl.algo.nucleus import Nucleus
 from specrl.drafter.ttt import Targets
 
 CHUNK_ELEMENTS = 2**23  # draft logits at once
@@ -84,7 +85,7 @@ def _chunk(
     logits = hidden @ weight_DH.t()
     teacher = Teacher(
         torch.cat([final @ head.t() for final, head in targets.parts]),
-        targets.log_sum_C,
+        targets.nucleus,
         targets.tokens_C,
         targets.temperature,
     )
@@ -110,7 +111,7 @@ def _chunks(targets: Targets, steps: int, weight_DH: Tensor) -> Iterator[Targets
             targets.rows_C[span],
             targets.firsts_C[span],
             tuple(_parts(targets, span)),
-            targets.log_sum_C[span],
+            Nucleus(targets.nucleus.cutoff_C[span], targets.nucleus.log_sum_C[span]),
             targets.tokens_C[span],
             targets.temperature,
         )

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from specrl.algo.nucleus import Nucleus, joined
 from specrl.drafter.eagle3 import Eagle3
 from specrl.hidden_states import HiddenStates
 
@@ -57,7 +58,7 @@ class Targets:
     rows_C: Tensor
     firsts_C: Tensor
     parts: tuple[tuple[Tensor, Tensor], ...]
-    log_sum_C: Tensor
+    nucleus: Nucleus
     tokens_C: Tensor
     temperature: float
 
@@ -136,15 +137,16 @@ def lay_out_targets(samples: Sequence[Sample], draft_ids_V: Tensor) -> Targets:
     """The targets of the samples that `lay_out` was given; their temperature must be one."""
     temperatures = {sample.states.temperature for sample in samples}
     assert len(temperatures) == 1, temperatures
-    rows, firsts, parts, log_sums, tokens = [], [], [], [], []
+    rows, firsts, parts, nuclei, tokens = [], [], [], [], []
     first = 0
     for sample in samples:
         states, span = sample.states, sample.states.slices[sample.index]
         rows.append(torch.arange(first, first + sample.num_targets))
         firsts.append(torch.full((sample.num_targets,), first))
         first += sample.length
-        parts.append((states.final_RH[span.start + 1 : span.stop], states.head_DH))
-        log_sums.append(states.log_sum_R[span.start + 1 : span.stop])
+        drafted = slice(span.start + 1, span.stop)
+        parts.append((states.final_RH[drafted], states.head_DH))
+        nuclei.append(Nucleus(states.cutoff_R[drafted], states.log_sum_R[drafted]))
         predicted = states.rows[sample.index][sample.prompt_length + 1 :]
         tokens.append(states.token_ids_T[predicted])
     device = draft_ids_V.device
@@ -152,7 +154,7 @@ def lay_out_targets(samples: Sequence[Sample], draft_ids_V: Tensor) -> Targets:
         rows_C=torch.cat(rows).to(device),
         firsts_C=torch.cat(firsts).to(device),
         parts=tuple(parts),
-        log_sum_C=torch.cat(log_sums),
+        nucleus=joined(nuclei),
         tokens_C=draft_ids_V[torch.cat(tokens)],
         temperature=temperatures.pop(),
     )

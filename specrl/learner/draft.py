@@ -6,6 +6,7 @@ Legend: T packed tokens, R response tokens, H hidden.
 import itertools
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
@@ -41,7 +42,7 @@ class LearnedDraft:
         """Raises `UserError` when the draft was made for another policy."""
         self._setup = setup
         self._policy = policy
-        self._head = head
+        self._head = replace(head, top_p=setup.top_p)
         self._tokens_per_microbatch = tokens_per_microbatch
         self._trainer = _build_trainer(setup, policy)
         self._tap = self._new_tap()
@@ -162,8 +163,8 @@ class LearnedDraft:
         final_RH = hidden_TH.index_select(0, torch.from_numpy(batch.head_rows_R).to(device))
         targets_R = torch.from_numpy(batch.targets_R).to(device)
         weight_VH = self._policy.vocabulary_weight
-        statistics = token_logprobs(final_RH, weight_VH, targets_R, self._head)
-        tap.keep(batch, final_RH, statistics.log_sum_R)
+        statistics = token_logprobs(final_RH, weight_VH, targets_R, tap.head)
+        tap.keep(batch, final_RH, statistics.nucleus)
 
     def _fit(
         self,

@@ -14,6 +14,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from specrl.algo.nucleus import Nucleus, joined, nucleus
+
 FP32_ROWS = 32  # rows of fp32 logits at once: stays in cache on a CPU
 CAST_ROWS = 1024  # rows of a gradient cast to fp32 at once: likewise
 ChunkLoss = Callable[[Tensor, slice], Tensor]
@@ -22,21 +24,29 @@ ChunkLoss = Callable[[Tensor, slice], Tensor]
 
 @dataclass(frozen=True)
 class HeadSettings:
-    """`vocab_start` is this rank's first id; `group` its tensor-parallel group or None."""
+    """`vocab_start` is this rank's first id; `group` its tensor-parallel group or None.
+
+    `top_p` below 1 is for those who need the nucleus: on a CPU it takes longer than the logits.
+    """
 
     temperature: float
     chunk_tokens: int
+    top_p: float = 1.0
     vocab_start: int = 0
     group: dist.ProcessGroup | None = None
 
 
 @dataclass(frozen=True)
 class TokenStatistics:
-    """fp32, at the temperature: log-prob of each target, entropy and log-sum-exp of its logits."""
+    """fp32, at the temperature: log-prob of each target, entropy and log-sum-exp of its logits.
+
+    Those are of the whole vocabulary, `nucleus` of what top_p leaves of it.
+    """
 
     logprobs_R: Tensor
     entropy_R: Tensor
     log_sum_R: Tensor
+    nucleus: Nucleus
 
 
 @torch.no_grad()
@@ -114,19 +124,22 @@ def _joined(parts: Sequence[TokenStatistics]) -> TokenStatistics:
         torch.cat([part.logprobs_R for part in parts]),
         torch.cat([part.entropy_R for part in parts]),
         torch.cat([part.log_sum_R for part in parts]),
+        joined([part.nucleus for part in parts]),
     )
 
 
 def _statistics(logits_CV: Tensor, targets_C: Tensor, settings: HeadSettings) -> TokenStatistics:
-    """Log-prob, entropy and log-sum-exp of logits / temperature over the whole vocabulary."""
     count, rows = logits_CV.shape
     local_C = targets_C - settings.vocab_start
     mine_C = (local_C >= 0) & (local_C < rows)
     target_C = logits_CV.gather(1, local_C.clamp(0, rows - 1)[:, None]).squeeze(1).float()
     target_C = (target_C / settings.temperature) * mine_C
     top_C, sum_C, moment_C = (torch.empty_like(target_C) for _ in range(3))
+    nuclei = []
     for part in _chunks(count, FP32_ROWS):
         scaled = _scaled(logits_CV[part], settings.temperature)
+        if settings.top_p < 1.0:
+            nuclei.append(nucleus(_whole(scaled, settings), settings.top_p))
         top_C[part] = scaled.amax(dim=1)
         scaled.sub_(top_C[part, None])
         powers = scaled.exp()
@@ -135,7 +148,23 @@ def _statistics(logits_CV: Tensor, targets_C: Tensor, settings: HeadSettings) ->
     if settings.group is not None:
         top_C, sum_C, moment_C, target_C = _combine(top_C, sum_C, moment_C, target_C, settings)
     log_sum_C = sum_C.log() + top_C
-    return TokenStatistics(target_C - log_sum_C, sum_C.log() - moment_C / sum_C, log_sum_C)
+    kept = Nucleus(torch.full_like(log_sum_C, -torch.inf), log_sum_C)
+    if nuclei:
+        kept = joined(nuclei)
+    return TokenStatistics(target_C - log_sum_C, sum_C.log() - moment_C / sum_C, log_sum_C, kept)
+
+
+def _whole(scaled_CV: Tensor, settings: HeadSettings) -> Tensor:
+    """Over the vocabulary rows of all ranks; -inf where a shard is shorter than others."""
+    if settings.group is None:
+        return scaled_CV
+    width = torch.tensor(scaled_CV.shape[1], device=scaled_CV.device)
+    dist.all_reduce(width, op=dist.ReduceOp.MAX, group=settings.group)
+    missing = int(width) - scaled_CV.shape[1]
+    shard_CV = torch.nn.functional.pad(scaled_CV, (0, missing), value=-torch.inf)
+    shards = [torch.empty_like(shard_CV) for _ in range(dist.get_world_size(settings.group))]
+    dist.all_gather(shards, shard_CV, group=settings.group)
+    return torch.cat(shards, dim=1)
 
 
 def _combine(

@@ -5,6 +5,7 @@ Legend: T packed tokens, A auxiliary layers, H hidden, R response tokens, D draf
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from specrl.algo.nucleus import Nucleus
 from specrl.hidden_states import HiddenStates
 from specrl.learner.head import HeadSettings
 from specrl.learner.packing import Int, PackedBatch, sample_rows
@@ -69,7 +71,12 @@ class HiddenStateTap:
         with self._hooks():
             return self._policy(batch)  # type: ignore[no-any-return]  # untyped module
 
-    def keep(self, batch: PackedBatch, final_RH: Tensor, log_sum_R: Tensor) -> None:
+    @property
+    def head(self) -> HeadSettings:
+        """What the head needs to do with the batch that `forward` has just seen, for `keep`."""
+        return self._head if self._streams else replace(self._head, top_p=1.0)
+
+    def keep(self, batch: PackedBatch, final_RH: Tensor, nucleus: Nucleus) -> None:
         """Adds the batch that `forward` has just seen, with what its head gave."""
         if not self._streams:
             return
@@ -90,7 +97,8 @@ class HiddenStateTap:
                 rows=tuple(self._on_device(np.searchsorted(used_T, own)) for own in rows),
                 prompt_lengths=tuple(prompt_lengths),
                 final_RH=final_RH.detach().index_select(0, chosen_R),
-                log_sum_R=log_sum_R.index_select(0, chosen_R),
+                cutoff_R=nucleus.cutoff_C.index_select(0, chosen_R),
+                log_sum_R=nucleus.log_sum_C.index_select(0, chosen_R),
                 slices=tuple(slices),
                 head_DH=self._head_DH,
                 temperature=self._head.temperature,

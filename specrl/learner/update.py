@@ -150,12 +150,12 @@ class PolicyUpdate:
             self._policy.vocabulary_weight,
             self._policy.vocabulary_grad,
             torch.from_numpy(batch.targets_R).to(self._device),
-            self._head,
+            self._head if tap is None else tap.head,
             loss_of,
         )
         totals.add({"loss": loss, "entropy": statistics.entropy_R.sum()})
         if tap is not None:
-            tap.keep(batch, final_RH, statistics.log_sum_R)
+            tap.keep(batch, final_RH, statistics.nucleus)
 
     def _weights(self, samples: Sequence[TrainSample]) -> list[float]:
         """Per sample, with the denominators of the whole minibatch over all data-parallel ranks."""

@@ -6,6 +6,8 @@ import torch.nn.functional as F
 
 from specrl.algo import draft_losses
 from specrl.algo.draft_losses import Teacher, fit_and_gradient_
+from specrl.algo.nucleus import Nucleus
+from specrl.config.drafter import DRAFT_LOSSES
 
 STEPS, TOKENS, DRAFT, POLICY = 3, 11, 17, 40
 
@@ -18,8 +20,13 @@ def case(temperature, seed=0):
     came = torch.randint(0, POLICY, (TOKENS,), generator=generator)
     tokens = torch.where(came < DRAFT, came, -1)
     log_sum = (policy / temperature).logsumexp(1)
-    teacher = Teacher(policy[:, :DRAFT].clone(), log_sum, tokens, temperature)
+    teacher = Teacher(policy[:, :DRAFT].clone(), whole(log_sum), tokens, temperature)
     return logits, (policy / temperature).softmax(1)[:, :DRAFT], teacher
+
+
+def whole(log_sum):
+    """Nothing is cut off."""
+    return Nucleus(torch.full_like(log_sum, -torch.inf), log_sum)
 
 
 def plain_loss(name, logits, p, teacher):
@@ -33,7 +40,7 @@ def plain_loss(name, logits, p, teacher):
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
-@pytest.mark.parametrize("name", draft_losses.LOSSES)
+@pytest.mark.parametrize("name", DRAFT_LOSSES)
 @pytest.mark.parametrize("cached_elements", [DRAFT * 4, 2**16])
 def test_losses_and_gradients_are_those_of_autograd(
     name, temperature, cached_elements, monkeypatch
@@ -72,7 +79,7 @@ def test_the_chance_of_a_sampled_draft_is_the_mean_over_tokens_that_come():
         [
             fit_and_gradient_(
                 logits,
-                Teacher(teacher.logits_CD, teacher.log_sum_C, torch.full((TOKENS,), x), 1.3),
+                Teacher(teacher.logits_CD, teacher.nucleus, torch.full((TOKENS,), x), 1.3),
                 None,
                 "tv",
             ).kept_SC

@@ -56,7 +56,7 @@ def config(sampling="probabilistic", **training):
     return Eagle3Config(sampling=sampling, training=DraftTrainingConfig(**values))
 
 
-def hidden_states(samples=RAGGED, seed=0, temperature=0.8, dtype=torch.float32):
+def hidden_states(samples=RAGGED, seed=0, temperature=0.8, dtype=torch.float32, top_p=1.0):
     """Random states; the policy's own logits are final @ head, of which the draft knows D rows."""
     generator = torch.Generator().manual_seed(seed)
 
@@ -76,6 +76,7 @@ def hidden_states(samples=RAGGED, seed=0, temperature=0.8, dtype=torch.float32):
         tokens, total = tokens + length, total + length
     token_ids_T = torch.randint(0, VOCAB, (tokens,), generator=generator)
     final_RH = draw(total, HIDDEN)
+    cutoff_R, log_sum_R = truncated(final_RH @ head_VH.t() / temperature, top_p)
     return HiddenStates(
         token_ids_T=token_ids_T,
         embeds_TH=embedding_VH[token_ids_T].to(dtype),
@@ -83,11 +84,28 @@ def hidden_states(samples=RAGGED, seed=0, temperature=0.8, dtype=torch.float32):
         rows=tuple(rows),
         prompt_lengths=tuple(length for _, length, _ in samples),
         final_RH=final_RH.to(dtype),
-        log_sum_R=(final_RH @ head_VH.t() / temperature).logsumexp(1),
+        cutoff_R=cutoff_R,
+        log_sum_R=log_sum_R,
         slices=tuple(slices),
         head_DH=head_VH[2 * torch.arange(DRAFT_VOCAB)].to(dtype),
         temperature=temperature,
     )
+
+
+def truncated(scaled_RV, top_p):
+    """Cutoff and log-sum of each row: the likeliest tokens until they hold top_p, one by one."""
+    cutoffs, log_sums = [], []
+    for scaled_V in scaled_RV:
+        mass, kept = 0.0, []
+        for token in scaled_V.argsort(descending=True).tolist():
+            if kept and top_p < 1.0 and mass >= top_p:
+                break
+            kept.append(token)
+            mass += float(scaled_V.double().softmax(0)[token])
+        whole = len(kept) == len(scaled_V)
+        cutoffs.append(torch.tensor(-torch.inf) if whole else scaled_V[kept[-1]] - 1e-4)
+        log_sums.append(scaled_V[kept].logsumexp(0))
+    return torch.stack(cutoffs), torch.stack(log_sums)
 
 
 @dataclass

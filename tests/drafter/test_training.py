@@ -13,8 +13,8 @@ from draft_toys import (
     shape,
 )
 
-from specrl.algo import draft_losses
 from specrl.algo.replay import expected_counts
+from specrl.config.drafter import DRAFT_LOSSES
 from specrl.drafter.eagle3_folder import read_facts, read_folder
 from specrl.drafter.training import Eagle3Trainer
 from specrl.errors import NonFiniteError, UserError
@@ -33,6 +33,7 @@ def reference(trainer, states, steps, name="soft_ce", decay=0.8, facts=None):
     temperature = states.temperature
     teacher = (states.final_RH.double() @ states.head_DH.double().t()) / temperature
     p_RD = (teacher - states.log_sum_R.double()[:, None]).exp()
+    p_RD = torch.where(teacher < states.cutoff_R[:, None], 0.0, p_RD)
     loss, slots, kept = 0.0, 0, []
     for number, span in enumerate(states.slices):
         length = span.stop - span.start
@@ -44,7 +45,7 @@ def reference(trainer, states, steps, name="soft_ce", decay=0.8, facts=None):
             token = int(states.token_ids_T[states.rows[number][-length:][t + 1 + step]])
             loss = loss + decay**step * _loss(name, p_RD[row], q, token)
             if token % 2 == 0 and token // 2 < DRAFT_VOCAB:
-                ratio = q[token // 2] / p_RD[row, token // 2]
+                ratio = q[token // 2] / p_RD[row, token // 2].clamp(min=1e-38)
                 kept[-1][t, step] = min(1.0, float(ratio.detach()))
     total = sum(decay**step for step in range(steps))
     return loss / total / slots, kept, weights
@@ -73,7 +74,7 @@ def test_replay_is_what_the_engines_cache_would_give(tmp_path, norm_before_resid
     assert max(part[:, 1:].max() for part in kept) > 0.05
 
 
-@pytest.mark.parametrize("name", draft_losses.LOSSES)
+@pytest.mark.parametrize("name", DRAFT_LOSSES)
 def test_loss_and_gradients_are_those_of_the_engines_drafts(tmp_path, name):
     trainer = trainer_of(tmp_path, loss=name, ttt_steps=3, tokens_per_update=10**6)
     states = hidden_states()
@@ -85,6 +86,18 @@ def test_loss_and_gradients_are_those_of_the_engines_drafts(tmp_path, name):
         torch.testing.assert_close(
             parameter.grad.double(), weights[key].grad, rtol=1e-4, atol=1e-6, msg=key
         )
+
+
+def test_the_teacher_of_a_fit_is_the_nucleus(tmp_path):
+    states = hidden_states(top_p=0.6)
+    whole = hidden_states()
+    assert (states.log_sum_R < whole.log_sum_R - 0.1).float().mean() > 0.9
+    trainer = trainer_of(tmp_path, ttt_steps=2, tokens_per_update=10**6)
+    loss, kept, _ = reference(trainer, states, 2)
+    metrics = trainer.fit([states], learning_rate=0.0)
+    assert metrics["loss"] / metrics["slots"] == pytest.approx(loss.item(), rel=1e-5)
+    for got, expected in zip(trainer.replay([states], 2), kept, strict=True):
+        np.testing.assert_allclose(got, expected, atol=2e-5)
 
 
 def test_sums_count_slots_mass_and_expected_acceptance(tmp_path):
@@ -141,6 +154,7 @@ def one_sample(states, number):
         rows=(torch.arange(len(rows)),),
         prompt_lengths=(states.prompt_lengths[number],),
         final_RH=states.final_RH[span],
+        cutoff_R=states.cutoff_R[span],
         log_sum_R=states.log_sum_R[span],
         slices=(slice(0, span.stop - span.start),),
         head_DH=states.head_DH,
@@ -182,6 +196,7 @@ def deterministic_states(num_samples=24, seed=3):
         rows=states.rows,
         prompt_lengths=states.prompt_lengths,
         final_RH=final,
+        cutoff_R=states.cutoff_R,
         log_sum_R=log_sum,
         slices=states.slices,
         head_DH=head_VH[2 * torch.arange(DRAFT_VOCAB)].contiguous(),
@@ -191,7 +206,7 @@ def deterministic_states(num_samples=24, seed=3):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("precision", ["bf16", "fp32"])
-@pytest.mark.parametrize("name", draft_losses.LOSSES)
+@pytest.mark.parametrize("name", DRAFT_LOSSES)
 def test_training_lowers_the_loss_and_raises_replayed_acceptance(tmp_path, name, precision):
     trainer = trainer_of(tmp_path, loss=name, precision=precision, tokens_per_update=128)
     states, heldout = deterministic_states(), deterministic_states(6, seed=3)

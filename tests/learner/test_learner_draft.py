@@ -43,7 +43,14 @@ def fed(learner, rank=0):
     return learner.actors[rank].submit("captured").result()
 
 
-def assert_hugging_face_agrees(model, batches, rollouts, temperature):
+def nucleus_sum(logits, top_p):
+    """Log-sum of the fewest likeliest logits that hold top_p, and which these are."""
+    mass, order = logits.softmax(-1).sort(descending=True)
+    kept = order[: int((mass.cumsum(-1) < top_p).sum()) + 1]
+    return logits[kept].logsumexp(-1), set(kept.tolist())
+
+
+def assert_hugging_face_agrees(model, batches, rollouts, temperature, top_p):
     """Every rollout was seen once, with the states that Hugging Face computes for it alone."""
     expected = {(*r.prompt.token_ids, *r.token_ids): len(r.prompt.token_ids) for r in rollouts}
     for batch in batches:
@@ -60,22 +67,29 @@ def assert_hugging_face_agrees(model, batches, rollouts, temperature):
             assert torch.equal(batch.embeds_TH[rows], embeds)
             final = out.last_hidden_state[0, prompt - 1 : -1]
             assert (batch.final_RH[own] - final).abs().max() < 1e-4
-            log_sum = (model.lm_head(final) / temperature).logsumexp(-1)
-            assert (batch.log_sum_R[own] - log_sum).abs().max() < 1e-4
+            for row, logits in enumerate(model.lm_head(final) / temperature):
+                log_sum, kept = nucleus_sum(logits, top_p)
+                assert abs(batch.log_sum_R[own][row] - log_sum) < 1e-4
+                above = (logits >= batch.cutoff_R[own][row]).nonzero()[:, 0].tolist()
+                assert set(above) == kept
         assert (batch.num_tokens, batch.temperature) == (len(batch.final_RH), temperature)
     assert not expected
 
 
 @pytest.mark.parametrize(
-    ("kind", "layout"),
-    [("llama", {}), ("qwen3", {"recompute": True}), ("llama", {"tensor_parallel": 2})],
+    ("kind", "layout", "top_p"),
+    [
+        ("llama", {}, 1.0),
+        ("qwen3", {"recompute": True}, 0.6),
+        ("llama", {"tensor_parallel": 2}, 0.6),
+    ],
 )
-def test_the_draft_is_fed_what_hugging_face_computes(tmp_path, kind, layout):
+def test_the_draft_is_fed_what_hugging_face_computes(tmp_path, kind, layout, top_p):
     model = build_toy(tmp_path, kind, num_hidden_layers=LAYERS)
     rollouts = random_rollouts()
     config = learner_config(tokens_per_microbatch=25, **layout)
     with (
-        running_learner(tmp_path, config, temperature=0.7, draft=setup()) as learner,
+        running_learner(tmp_path, config, temperature=0.7, draft=setup(top_p=top_p)) as learner,
         torch.no_grad(),
     ):
         learner.capture(rollouts[:4])
@@ -85,12 +99,13 @@ def test_the_draft_is_fed_what_hugging_face_computes(tmp_path, kind, layout):
         in_rl = fed(learner)
         assert len(in_rl) > 1
         for batches in (outside_rl, in_rl):
-            assert_hugging_face_agrees(model, batches, rollouts, 0.7)
+            assert_hugging_face_agrees(model, batches, rollouts, 0.7, top_p)
         if "tensor_parallel" in layout:
             for ours, theirs in zip(in_rl, fed(learner, rank=1), strict=True):
                 assert torch.equal(ours.aux_TAH, theirs.aux_TAH)
                 assert torch.equal(ours.head_DH, theirs.head_DH)
                 assert torch.equal(ours.log_sum_R, theirs.log_sum_R)
+                assert torch.equal(ours.cutoff_R, theirs.cutoff_R)
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
@@ -99,7 +114,7 @@ def test_the_policy_is_the_same_by_bits_with_and_without_a_draft(tmp_path, preci
     config = learner_config(precision=precision, clip_grad=0.05, tokens_per_microbatch=25)
     real = eagle3_setup(tmp_path, tmp_path / "fresh", clip_grad=0.01)
     results = []
-    for draft in (None, setup(passes=2), setup(every=0), real):
+    for draft in (None, setup(passes=2, top_p=0.9), setup(every=0), real):
         checkpoint = folder_in(tmp_path, f"checkpoint-{len(results)}")
         with running_learner(
             tmp_path, config, algorithm_config(minibatches=2), draft=draft
