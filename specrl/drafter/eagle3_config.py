@@ -52,11 +52,14 @@ def read_shape(
         _check_kind(flat, key)
         heads, hidden = _size(flat, "num_attention_heads"), _size(flat, "hidden_size")
         vocab = _size(inner or flat, "vocab_size")
+        groups = int(flat.get("num_key_value_heads") or heads)
+        if heads % groups:
+            raise ValueError(f"num_attention_heads={heads}, no multiple of {groups} key heads")
         return DraftShape(
             hidden=hidden,
             intermediate=_size(flat, "intermediate_size"),
             heads=heads,
-            kv_heads=int(flat.get("num_key_value_heads") or heads),
+            kv_heads=groups,
             head_dim=int(flat.get("head_dim") or hidden // heads),
             vocab=vocab,
             draft_vocab=int(flat.get("draft_vocab_size") or vocab),
@@ -166,7 +169,7 @@ def _layers(
     """As vLLM reads them; SGLang's own block counts one less, which only `asked` can settle."""
     named = flat.get("eagle_aux_hidden_state_layer_ids")
     if named:
-        return tuple(sorted(named))
+        return tuple(sorted(map(int, named)))
     block = flat.get("eagle_config")
     named = block.get("eagle_aux_hidden_state_layer_ids") if isinstance(block, Mapping) else None
     if not named:

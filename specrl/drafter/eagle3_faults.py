@@ -61,6 +61,35 @@ def _check_kind(shape: DraftShape, tensors: Mapping[str, Tensor], key: str) -> N
     raise UserError(f"{key} is a draft of another kind, {kind}; give an EAGLE-3 folder")
 
 
+def check_target(
+    shape: DraftShape, values: Mapping[str, Any], policy_folder: Path, key: str
+) -> None:
+    """A config.json, `values`, that tells of another target than the policy, whoever wrote it."""
+    policy = policy_config(policy_folder)
+    width, last = values.get("target_hidden_size"), policy["num_hidden_layers"] - 1
+    kinds = _verifier_kinds(values)
+    if width is not None and width != policy["hidden_size"]:
+        fault = f"its target's hidden size is {width}, that of", policy["hidden_size"]
+    elif kinds and not set(kinds) & set(policy["architectures"]):
+        fault = f"its target is a {kinds[0]},", policy["architectures"][0]
+    elif max(shape.aux_layers) > last:
+        fault = f"it sees layer {max(shape.aux_layers)}, the last layer of", last
+    else:
+        return
+    raise UserError(
+        f"{key} is for another model: {fault[0]} the policy {policy_folder} is {fault[1]}; give a "
+        "draft of this policy"
+    )
+
+
+def _verifier_kinds(values: Mapping[str, Any]) -> list[str]:
+    """Architectures of the target, as speculators writes them."""
+    found: Any = values
+    for name in ("speculators_config", "verifier", "architectures"):
+        found = found.get(name) if isinstance(found, Mapping) else None
+    return [str(kind) for kind in found] if isinstance(found, list) else []
+
+
 def check_policy(
     shape: DraftShape,
     tensors: Mapping[str, Tensor],
@@ -149,7 +178,8 @@ def _map_fault(ids_D: Tensor, t2d_V: Tensor | None, shape: DraftShape) -> str | 
         return "a draft over the whole vocabulary must not map it"
     if t2d_V is None:
         return None
-    differing = t2d_V.bool() != t2d_of(ids_D, shape.vocab) if len(t2d_V) == shape.vocab else None
+    expected_V = t2d_of(ids_D, shape.vocab)
+    differing = t2d_V.bool() != expected_V if t2d_V.shape == expected_V.shape else None
     if differing is None or bool(differing.any()):
         first = "its length" if differing is None else f"token {int(differing.nonzero()[0])}"
         return f"t2d and d2t disagree, first in {first}"

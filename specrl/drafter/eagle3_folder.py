@@ -20,6 +20,7 @@ from specrl.drafter.eagle3_config import config_values, fresh_shape, read_shape
 from specrl.drafter.eagle3_faults import (
     check_layers,
     check_policy,
+    check_target,
     check_tensors,
     check_values,
     check_vocabulary,
@@ -178,6 +179,7 @@ def _read_checked(
     layers = policy_config(policy_folder)["num_hidden_layers"]
     values = read_json(folder / "config.json", key, COMPLETE)
     shape = read_shape(values, key, layers, aux_layers)
+    check_target(shape, values, policy_folder, key)
     tensors = _read_tensors(folder, key)
     check_tensors(shape, tensors, key)
     return shape, tensors
