@@ -9,6 +9,7 @@ from analysis.columns import PARTS, counted
 from analysis.matching import cautions, differences, seed_of
 from analysis.records import Arm, ArmKey, Interval, Match, Run
 from analysis.resample import Floats, Means, intervals
+from specrl.algo.amdahl import whole_speedup
 from specrl.algo.comparison import STAGES
 
 BASELINE, ARM = "ar.", "arm."
@@ -161,9 +162,9 @@ def _arm_figures(means: Means) -> Mapping[str, Floats]:
 
 
 def _bound(share: Floats, faster: Floats) -> Floats:
-    """`specrl.algo.amdahl.step_speedup` of whole arrays; NaN where `faster` is unknown."""
+    """Amdahl's bound; NaN where `faster` is unknown."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        return 1.0 / (share / faster + 1.0 - share)
+        return whole_speedup(share, faster)
 
 
 def _ratio(part: Floats, whole: Floats) -> Floats:

@@ -1,5 +1,6 @@
 """Files that survive a power cut and show when they were damaged."""
 
+import errno
 import json
 import os
 from pathlib import Path
@@ -9,6 +10,13 @@ import xxhash
 
 from specrl.errors import UserError
 
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
+DISK_FAULTS = {
+    **dict.fromkeys(DISK_FULL, "make room there"),
+    errno.EROFS: "make it writable",
+    errno.EIO: "check that disk",
+}
+"""What a person does about a disk that takes nothing, by the error number of an `OSError`."""
 _CHUNK_BYTES = 1 << 24
 
 

@@ -1,6 +1,5 @@
 """The `specrl` command: one run, or a sweep with -m."""
 
-import errno
 import os
 import sys
 import traceback
@@ -19,6 +18,7 @@ from specrl.config import mistakes, tree
 from specrl.config.door import to_config
 from specrl.config.signature import run_folder
 from specrl.config.store import register
+from specrl.durable import DISK_FAULTS
 from specrl.errors import RunError, UserError
 from specrl.sweep.point import Run, recorded, train
 from specrl.sweep.points import as_written
@@ -72,9 +72,10 @@ def _compose_and_run(argv: Sequence[str], run: Run) -> int:
     except mistakes.COMPOSITION_ERRORS as error:
         raise UserError(mistakes.explain(error)) from error
     except OSError as error:
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        fix = "set output_dir, or make room" if full else "set output_dir"
-        return tell(PROGRAM, f"output_dir cannot be used: {error}; {fix}", MISTAKE)
+        fix = DISK_FAULTS.get(error.errno or 0)
+        also = f", or {fix}" if fix else ""
+        line = f"output_dir cannot be used: {error}; set output_dir{also}"
+        return tell(PROGRAM, line, MISTAKE)
 
 
 def _tell_plan(plan: Plan | None) -> int:

@@ -111,6 +111,14 @@ class SlurmConfig(ClusterConfig):
             )
 
 
+def outside_of_job(cluster: SlurmConfig) -> UserError:
+    """What a run on a Slurm cluster is refused with where no Slurm job runs it."""
+    return UserError(
+        f"cluster={cluster.name} lives in a Slurm job; add hydra/launcher=specrl_slurm and -m, "
+        "or use cluster=local or local_gpu"
+    )
+
+
 def _check_option(line: str) -> None:
     name = line.removeprefix("--").partition("=")[0].strip()
     if not line.startswith("--") or not name:

@@ -1,6 +1,5 @@
 """Folders that are made once, shared by processes, and rebuilt when damaged."""
 
-import errno
 import fcntl
 import json
 import os
@@ -14,7 +13,7 @@ from typing import IO
 
 import xxhash
 
-from specrl.durable import digest, files_below, sync
+from specrl.durable import DISK_FULL, digest, files_below, sync
 from specrl.errors import UserError
 from specrl.process import this_process
 
@@ -136,8 +135,7 @@ def _locked(file: IO[str]) -> bool:
 
 
 def _explained(root: Path, error: OSError) -> UserError:
-    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-    reason = "the disk is full" if full else str(error)
+    reason = "the disk is full" if error.errno in DISK_FULL else str(error)
     return UserError(
         f"model.cache_dir={root}: {reason}; free space there or set SPECRL_CACHE (or "
         "model.cache_dir) to a folder you can write to"

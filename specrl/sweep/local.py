@@ -6,12 +6,13 @@ import shlex
 import shutil
 import signal
 import subprocess
+import sys
 import uuid
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from submitit import LocalExecutor
 from submitit.local.local import LocalJob
@@ -133,11 +134,15 @@ class _ChildExecutor(LocalExecutor):
         return LocalJob(self.folder, job_id, process=self.child)
 
 
-def _as_child(task: PointTask, launcher: int) -> None:
-    """The job of a point: it ends as by Ctrl-C when the launcher is gone."""
+def _as_child(task: PointTask, launcher: int) -> NoReturn:
+    """The job of a point: it ends as by Ctrl-C when the launcher is gone.
+
+    It leaves with 1 where not even the end could be written down. It never returns: submitit would
+    save a result that nobody reads, and has a traceback for a disk that is full.
+    """
     ctypes.CDLL(None).prctl(SET_PARENT_DEATH_SIGNAL, signal.SIGINT)
-    if os.getppid() == launcher:
-        run_point(task)
+    status = run_point(task) if os.getppid() == launcher else None
+    sys.exit(0 if status is None or status.over else 1)
 
 
 def last_line(log: Path) -> str:

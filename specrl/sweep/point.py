@@ -1,6 +1,5 @@
 """One point of a sweep in a process of its own: claimed, run, and its end written down."""
 
-import errno
 import os
 import sys
 import threading
@@ -12,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from specrl.config.train import TrainConfig
+from specrl.durable import DISK_FAULTS
 from specrl.errors import RunError, UserError
 from specrl.process import this_process
 from specrl.run_folder import exclusive
@@ -27,12 +27,6 @@ from specrl.sweep.status import (
 
 Run = Callable[[TrainConfig, Path, Sequence[str]], None]
 SLURM_JOB = "SLURM_JOB_ID"
-DISK_FAULTS = {
-    errno.ENOSPC: "make room there",
-    errno.EDQUOT: "make room there",
-    errno.EROFS: "make it writable",
-    errno.EIO: "check that disk",
-}
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf, flag_override
 
 from specrl.config import mistakes
-from specrl.config.cluster import SlurmConfig
+from specrl.config.cluster import SlurmConfig, outside_of_job
 from specrl.config.door import to_config
 from specrl.config.overrides import key_of
 from specrl.config.signature import run_folder
@@ -82,10 +82,7 @@ def checked_run(composed: DictConfig) -> PointTask:
 def check_here(config: TrainConfig) -> None:
     """Raises `UserError` for a point of a sweep that this machine cannot run."""
     if isinstance(config.cluster, SlurmConfig):
-        raise UserError(
-            f"cluster={config.cluster.name} lives in a Slurm job; add "
-            "hydra/launcher=specrl_slurm, or use cluster=local or local_gpu"
-        )
+        raise outside_of_job(config.cluster)
 
 
 def _composed(loader: ConfigLoader, master: DictConfig, words: tuple[str, ...]) -> DictConfig:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
+from specrl.rollout.patches import packed_gemm
 from specrl.rollout.records import FinishedSample
 from specrl.rollout.worker import EngineWorker
 
@@ -33,6 +34,15 @@ class BreakingWorker(EngineWorker):
             raise error
 
         model.load_weights = load_half
+
+    def skip_next_repacking(self) -> None:
+        """The next load leaves the output layer as vLLM's own reload leaves it."""
+        repack = packed_gemm.repack
+
+        def skip(_: Any) -> None:
+            packed_gemm.repack = repack
+
+        packed_gemm.repack = skip
 
     def lose_when_loading(self, name: str) -> None:
         """The next load of the draft leaves out a tensor without a word."""

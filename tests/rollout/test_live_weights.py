@@ -73,6 +73,17 @@ def test_a_tied_output_layer_follows_the_embedding(tied_engine: ToyEngine, tmp_p
     assert worst_logprob_error(tied_engine.model, sampled(tied_engine)) < TOLERANCE
 
 
+def test_upstream_still_needs_the_packing_of_a_tied_output_layer(
+    tied_engine: ToyEngine, tmp_path: Path
+) -> None:
+    model = toy(seed=11, tied=True)
+    tied_engine.actor.call("skip_next_repacking")
+    tied_engine.publish(model, 2, tmp_path / "new")
+    error = worst_logprob_error(model, sampled(tied_engine))
+    assert error > 0.1, "vLLM packs a tied output layer anew by itself"
+    tied_engine.publish(tied_engine.model, 1, tmp_path / "back")
+
+
 def flipped_byte(new: WeightSnapshot) -> WeightSnapshot:
     content = bytearray(new.path.read_bytes())
     content[-100] ^= 1

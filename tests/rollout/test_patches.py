@@ -2,11 +2,13 @@
 
 import sys
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
+import torch
 
 from specrl.rollout import patches
-from specrl.rollout.patches import cpu_sampler
+from specrl.rollout.patches import cpu_sampler, own_head
 
 pytestmark = pytest.mark.slow
 
@@ -47,6 +49,28 @@ def test_upstream_still_needs_the_cpu_sampler() -> None:
     assert cpu_sampler.problem() is not None, "vLLM's CPU build verifies rightly by itself"
     cpu_sampler.install()
     assert cpu_sampler.problem() is None
+
+
+def shares_an_equal_head() -> bool:
+    """Whether vLLM puts the policy's output layer in the place of a draft's that equals it."""
+    from vllm.v1.spec_decode.llm_base_proposer import SpecDecodeBaseProposer
+
+    policy, draft = torch.nn.Module(), torch.nn.Module()
+    for model in (policy, draft):
+        model.model = torch.nn.Module()
+        model.lm_head = torch.nn.Linear(2, 3, bias=False)
+        torch.nn.init.ones_(model.lm_head.weight)
+    draft.has_own_lm_head = True
+    config = SimpleNamespace(speculative_config=None)
+    proposer = SimpleNamespace(model=draft, vllm_config=config, use_local_argmax_reduction=False)
+    SpecDecodeBaseProposer._maybe_share_lm_head(proposer, policy)
+    return draft.lm_head is policy.lm_head
+
+
+def test_upstream_still_needs_a_draft_to_keep_its_own_head() -> None:
+    assert shares_an_equal_head(), "vLLM leaves a draft its own output layer by itself"
+    own_head.install()
+    assert not shares_an_equal_head()
 
 
 def test_all_patches_together_leave_no_problem_also_when_installed_twice() -> None:

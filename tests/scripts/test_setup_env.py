@@ -1,12 +1,16 @@
 """Set-up: what is pinned, when it is up to date, and one line for what goes wrong."""
 
 import importlib.util
+import json
 import os
+import shutil
 import subprocess
 import sys
+import time
 import tomllib
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -86,6 +90,57 @@ def test_an_interrupted_set_up_leaves_no_stamp_to_believe_in(
     assert setup_env.read_stamp() == {}
     (tmp_path / "stamp.json").write_text('{"signature": "s", "extra": "gpu"}')
     assert setup_env.read_stamp() == {"signature": "s", "extra": "gpu"}
+
+
+@pytest.fixture
+def finished(setup_env: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """The stamp of a finished set-up; one that had to install again would raise."""
+
+    def installs(extra: str, fresh: bool) -> None:
+        raise AssertionError(f"installs {extra}, {fresh=}")
+
+    stamp = tmp_path / "stamp.json"
+    monkeypatch.setattr(setup_env, "STAMP", stamp)
+    monkeypatch.setattr(setup_env, "PYTHON", Path(sys.executable))
+    monkeypatch.setattr(setup_env, "install", installs)
+    stamp.write_text(json.dumps({"signature": setup_env.signature("cpu"), "extra": "cpu"}))
+    return stamp
+
+
+@pytest.mark.parametrize("extra", ["", "cpu"])
+def test_a_second_set_up_starts_no_process_and_writes_nothing(
+    setup_env: ModuleType, finished: Path, extra: str, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.setattr(setup_env, "subprocess", None)
+    before, began_s = finished.stat().st_mtime_ns, time.process_time()
+    setup_env.set_up(extra)
+    assert time.process_time() - began_s < 0.5
+    assert finished.stat().st_mtime_ns == before
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "fresh"), [("constraints.txt", False), ("pyproject.toml", False), ("", True)]
+)
+def test_what_a_set_up_depends_on_brings_it_up_to_date(
+    setup_env: ModuleType, finished: Path, name: str, fresh: bool, monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    for file in ("constraints.txt", "pyproject.toml"):
+        shutil.copy(ROOT / file, tmp_path)
+    monkeypatch.setattr(setup_env, "ROOT", tmp_path)
+    monkeypatch.setitem(setup_env.PINS_FILES, "cpu", tmp_path / "constraints.txt")
+    finished.write_text(json.dumps({"signature": setup_env.signature("cpu"), "extra": "cpu"}))
+    setup_env.set_up("")
+    if name == "":
+        finished.unlink()
+    else:
+        text = (tmp_path / name).read_text()
+        more = "new==1.0\n" if name == "constraints.txt" else ""
+        (tmp_path / name).write_text(text.replace("dependencies = [", 'dependencies = ["new",', 1)
+                                     + more)  # fmt: skip
+    with pytest.raises(AssertionError, match=f"installs cpu, {fresh=}"):
+        setup_env.set_up("")
 
 
 def test_the_wrong_python_is_one_line() -> None:

@@ -31,15 +31,15 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 @pytest.fixture(scope="module")
 def broken(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int, str]:
-    """A sweep with a good point, one that raises, is killed, leaves, and has a bug."""
+    """A sweep with a good point, one that raises, is killed, leaves, has a bug, finds no room."""
     folder = tmp_path_factory.mktemp("broken")
-    return folder, *swept(folder, "seed=1,2,3,4,0", "hydra.launcher.jobs=2")
+    return folder, *swept(folder, "seed=1,2,3,4,9,0", "hydra.launcher.jobs=2")
 
 
 def test_no_point_stops_the_others(broken: tuple[Path, int, str]) -> None:
     folder, code, said = broken
     assert code == 1, said
-    assert states(folder) == {0: "finished", **dict.fromkeys((1, 2, 3, 4), "failed")}
+    assert states(folder) == {0: "finished", **dict.fromkeys((1, 2, 3, 4, 9), "failed")}
 
 
 def test_each_failure_has_its_reason_and_its_log(broken: tuple[Path, int, str]) -> None:
@@ -50,6 +50,8 @@ def test_each_failure_has_its_reason_and_its_log(broken: tuple[Path, int, str]) 
         2: "killed by signal 9 (SIGKILL)",
         3: "the run left with exit code 7",
         4: "KeyError: 'oops'",
+        9: f"nothing can be written to {runs[9] / 'metrics.jsonl'}: No space left on device; "
+        "make room there, then the same command goes on",
     }
     lines = [line for line in said.splitlines() if line.startswith("specrl: ")]
     for (seed, reason), line in zip(reasons.items(), lines, strict=False):
@@ -58,12 +60,22 @@ def test_each_failure_has_its_reason_and_its_log(broken: tuple[Path, int, str]) 
         assert status.reason == reason
         assert f"failed: {reason}; log {runs[seed] / 'console.log'}" in line
         assert (runs[seed] / "console.log").read_text()
-    assert lines[-1] == "specrl: 4 of 5 points did not finish; the same command goes on"
+    assert lines[-1] == "specrl: 5 of 6 points did not finish; the same command goes on"
+
+
+def test_a_full_disk_is_one_line_in_the_log_too(broken: tuple[Path, int, str]) -> None:
+    folder, _, _ = broken
+    said = (by_seed(folder)[9] / "console.log").read_text().splitlines()
+    own = [line for line in said if not line.startswith("submitit INFO")]
+    assert [line.split(" /")[0] for line in own] == [
+        "this is seed 9",
+        "specrl: nothing can be written to",
+    ]
 
 
 def test_the_output_of_the_points_is_shown_as_it_comes(broken: tuple[Path, int, str]) -> None:
     _, _, said = broken
-    assert "[5/5] this is seed 0" in said
+    assert "[6/6] this is seed 0" in said
     assert "submitit" not in said
 
 
@@ -71,10 +83,10 @@ def test_a_rerun_skips_what_is_finished_and_tries_the_rest_again(
     broken: tuple[Path, int, str],
 ) -> None:
     folder, _, _ = broken
-    code, said = swept(folder, "seed=1,2,3,4,0", "hydra.launcher.jobs=2")
+    code, said = swept(folder, "seed=1,2,3,4,9,0", "hydra.launcher.jobs=2")
     assert code == 0, said
-    assert "5 points: 5 finished" in said
-    assert starts(folder) == {0: 1, 1: 2, 2: 2, 3: 2, 4: 2}
+    assert "6 points: 6 finished" in said
+    assert starts(folder) == {0: 1, **dict.fromkeys((1, 2, 3, 4, 9), 2)}
     status = read_status(by_seed(folder)[2])
     assert status is not None
     assert status.attempt == 2

@@ -1,6 +1,8 @@
 """What stands for `specrl.build.run` in the processes of a sweep's points."""
 
+import errno
 import os
+import shutil
 import signal
 import sys
 import time
@@ -19,7 +21,8 @@ GOOD = "good"  # of an output_dir: every seed finishes at once
 def run(config: TrainConfig, folder: Path, overrides: Sequence[str]) -> None:
     """Does what the seed says the first time, and finishes when it is tried again.
 
-    Seed 1 raises, 2 is killed, 3 leaves, 4 has a bug, 5 waits for a signal, 7 for two.
+    Seed 1 raises, 2 is killed, 3 leaves, 4 has a bug, 5 waits for a signal, 7 for two, 9 finds the
+    disk full.
     """
     calls = folder / CALLS
     with calls.open("a") as file:
@@ -45,6 +48,14 @@ def misbehave(seed: int, folder: Path) -> None:
             wait_for_signal()
         case 7:
             ignore_signals(folder / "asked")
+        case 9:
+            find_no_room(folder)
+
+
+def find_no_room(folder: Path) -> None:
+    """As on a full disk: submitit cannot save anything any more either."""
+    shutil.rmtree(folder / "job")
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder / "metrics.jsonl"))
 
 
 def wait_for_signal() -> None:

@@ -120,7 +120,7 @@ EXPECTED = [(step, step / 10) for step in range(1, 8)]
 
 def test_sqlite_gets_params_tags_config_and_every_step(tmp_path, new_uri):
     uri, warnings = new_uri, []
-    recorder = opened(tmp_path / "run", uri, warnings=warnings, system_metrics=True)
+    recorder = opened(tmp_path / "run", uri, warnings=warnings)
     log_steps(recorder, range(1, 8))
     recorder.log(8, {"policy/loss": math.nan})
     recorder.finish("finished")
@@ -135,6 +135,29 @@ def test_sqlite_gets_params_tags_config_and_every_step(tmp_path, new_uri):
     assert math.isnan(history(uri, run.info.run_id, "policy/loss")[0][1])
     saved = client_of(uri).download_artifacts(run.info.run_id, "config.yaml", str(tmp_path))
     assert yaml.safe_load(Path(saved).read_text()) == CONFIG
+
+
+def test_the_machine_s_cpu_and_memory_are_logged_while_a_run_lasts(tmp_path, uri, monkeypatch):
+    monkeypatch.setenv("MLFLOW_SYSTEM_METRICS_SAMPLING_INTERVAL", "0.2")  # MLflow's own: 10 s
+    warnings: list[str] = []
+    recorder = opened(tmp_path / "run", uri, warnings=warnings, system_metrics=True)
+    recorder.log(0, {"reward/mean": 0.0})
+    wait_until_logged(uri, recorder, 0)
+    names = ("cpu_utilization_percentage", "system_memory_usage_percentage")
+
+    def measured(name: str) -> list[float]:
+        return [value for _, value in history(uri, recorder.run_id, f"system/{name}")]
+
+    deadline = time.monotonic() + 60
+    while not all(len(measured(name)) > 1 for name in names):
+        assert time.monotonic() < deadline, "no system metrics"
+        time.sleep(0.1)
+    recorder.finish("finished")
+    assert warnings == []
+    (run,) = runs(uri)
+    assert (run.info.status, run.data.metrics["reward/mean"]) == ("FINISHED", 0.0)
+    for name in names:
+        assert 0.0 < max(measured(name)) <= 100.0
 
 
 def test_a_run_killed_after_step_7_and_resumed_at_5_has_each_step_once(tmp_path, uri):
@@ -317,11 +340,14 @@ def stop(server: subprocess.Popen[bytes]) -> None:
     server.wait(30)
 
 
-def test_a_real_server_dies_midway_and_gets_everything_by_replay(tmp_path, monkeypatch):
+def test_a_real_server_dies_midway_and_gets_everything_by_replay(
+    tmp_path, monkeypatch, empty_store
+):
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "20")
     folder, port = tmp_path / "run", closed_port()
     server_uri = f"http://127.0.0.1:{port}"
     warnings: list[str] = []
+    shutil.copy(empty_store, tmp_path / "server.db")
     server = start_server(tmp_path, port)
     try:
         recorder = opened(folder, server_uri, timeout_s=2.0, warnings=warnings)
