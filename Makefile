@@ -29,12 +29,14 @@ demo: setup  ## train a real model on this CPU, three ways of drafting compared
 	@$(BIN)/specrl experiment=demo $(ARGS)
 
 test: setup  ## checks and every test
-	@code=0; $(MAKE) --no-print-directory check || code=1; \
-	$(BIN)/pytest -n 2 $(ARGS) || code=1; exit $$code
+	@$(call checked_beside,$(BIN)/pytest -n 2 $(ARGS))
 
 fast: setup  ## checks and the tests that start neither vLLM, Megatron nor Ray
-	@code=0; $(MAKE) --no-print-directory check || code=1; \
-	$(BIN)/pytest -n 2 -m "not slow" $(ARGS) || code=1; exit $$code
+	@$(call checked_beside,$(BIN)/pytest -n 2 -m "not slow" $(ARGS))
+
+# Each leaves cores idle while it starts and ends. The checks' output comes last.
+checked_beside = code=0; said=$$(mktemp); $(MAKE) --no-print-directory check >$$said 2>&1 & \
+	  checks=$$!; $(1) || code=1; wait $$checks || code=1; cat $$said; rm $$said; exit $$code
 
 check: setup  ## ruff, ruff format, mypy --strict, import-linter
 	@code=0; for tool in "ruff check" "ruff format --check" mypy "lint-imports --no-logo"; do \

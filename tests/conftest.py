@@ -7,8 +7,10 @@ import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
-ENGINES = "tests/rollout/"
-LONG = ("tests/rollout/", "tests/runs/", "tests/slurm/")
+ENGINES, SLURM = "tests/rollout/", "tests/slurm/"
+LONG = (SLURM, "tests/runs/test_sweep_run", "tests/runs/", "tests/learner/", ENGINES)
+"""The longest first. Most of those of Slurm wait for something: they go well with any other."""
+
 COMPOSING = ("tests/cli/", "tests/config/", "tests/test_build_draft.py")
 """Files of quick tests that take longest: a config takes a tenth of a second to compose."""
 
@@ -16,10 +18,15 @@ DRAFTERS = ("none", "ngram", "draft_model", "eagle3")
 
 
 class ByEngine(LoadScopeScheduling):
-    """A file's tests stay together; those of tests/rollout share real engines, one a drafter."""
+    """A file's tests stay together; those of tests/rollout share real engines, one a drafter.
+
+    Those of tests/slurm share a cluster.
+    """
 
     def _split_scope(self, nodeid: str) -> str:
         path, _, test = nodeid.partition("::")
+        if path.startswith(SLURM):
+            return SLURM
         if not path.startswith(ENGINES):
             return path
         case = test.partition("[")[2].removesuffix("]").split("-")
@@ -57,8 +64,10 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Long groups first and quick tests last, so that both processes end together."""
 
-    def place(item: pytest.Item) -> tuple[bool, bool]:
+    def place(item: pytest.Item) -> tuple[bool, int]:
         quick = item.get_closest_marker("slow") is None
-        return quick, not item.nodeid.startswith(COMPOSING if quick else LONG)
+        first = COMPOSING if quick else LONG
+        places = (i for i, start in enumerate(first) if item.nodeid.startswith(start))
+        return quick, next(places, len(first))
 
     items.sort(key=place)

@@ -16,6 +16,7 @@ from specrl.build_warm_start import (
     worked_examples,
 )
 from specrl.config.compose import load
+from specrl.config.train import TrainConfig
 from specrl.config.warm_start import WarmStartConfig
 from specrl.errors import UserError
 from specrl.fakes import FakeTelemetry
@@ -23,6 +24,7 @@ from specrl.models.prepare import prepare_model
 from specrl.models.prompt_format import load_tokenizer
 from specrl.warm_start import RECORD_FILE, read_record
 
+ROOT = Path(__file__).parents[1]
 TEACH = {"prompt_style": "raw", "examples": 40, "validation_prompts": 4}
 
 
@@ -71,12 +73,14 @@ def test_the_choice_with_a_warm_start_differs_from_the_plain_one_in_nothing_else
     assert replace(taught, name=plain.name, warm_start=None) == plain
 
 
-def test_rl_think_cpu_goes_on_where_the_warm_start_ended() -> None:
+def test_rl_think_cpu_asks_for_shorter_sums_than_the_warm_start_taught() -> None:
     config = load(["experiment=rl_think_cpu"])
     taught = asdict(config.model.warm_start)
     for name in ("generators", "difficulty", "prompt_style", "instruction"):
         assert getattr(config.task, name) == taught[name]
-    assert config.task.generator_args.items() >= taught["generator_args"].items()
+    asked, shown = config.task.generator_args, taught["generator_args"]
+    assert all(asked[name] == shown[name] for name in ("min_digits", "max_digits"))
+    assert asked["max_terms"] < shown["min_terms"]
     assert config.rollout.max_tokens == taught["max_tokens"]
     zero = load(["experiment=rl_zero_cpu"])
     assert (zero.model.warm_start, zero.task.prompt_style) == (None, "raw")
@@ -94,34 +98,48 @@ def test_a_knob_of_the_warm_start_is_refused_where_there_is_none() -> None:
         load(["model=smollm2_135m", "model.warm_start.examples=5"])
 
 
+def taught_in(folder: Path) -> TrainConfig:
+    """A tiny model after 30 supervised steps, cached in `folder`."""
+    config = load(["debug=tiny", "tracking=none", f"model.cache_dir={folder}"])
+    recipe = WarmStartConfig(
+        prompt_style="raw",
+        generator_args={"max_digits": 1, "max_terms": 2},
+        examples=120,
+        passes=2,
+        batch_examples=8,
+        learning_rate=3e-3,
+        validation_prompts=8,
+        samples=4,
+        max_tokens=24,
+    )
+    config.model = replace(config.model, name="taught", warm_start=recipe)
+    return config
+
+
 CHILD = """
 import sys
-from dataclasses import replace
 from pathlib import Path
 from specrl.build_warm_start import build_warm_start
-from specrl.config.compose import load
-from specrl.config.warm_start import WarmStartConfig
 from specrl.models.prepare import prepare_model
 from specrl.telemetry.console import ConsoleSink
 from specrl.telemetry.recorder import Recorder
+from tests.test_build_warm_start import taught_in
 
 folder = Path(sys.argv[1])
-config = load(["debug=tiny", "tracking=none", f"model.cache_dir={folder}"])
-base = prepare_model(config.model)
-taught = WarmStartConfig(
-    prompt_style="raw", generator_args={"max_digits": 1, "max_terms": 2}, examples=120, passes=2,
-    batch_examples=8, learning_rate=3e-3, validation_prompts=8, samples=4, max_tokens=24,
-)
-config.model = replace(config.model, name="taught", warm_start=taught)
-print(build_warm_start(config, base, Recorder([ConsoleSink(folder)])))
+config = taught_in(folder)
+print(build_warm_start(config, prepare_model(config.model), Recorder([ConsoleSink(folder)])))
 """
 
 
 def built(folder: Path) -> list[str]:
     """What a process that asks for the model prints."""
-    command = [sys.executable, "-c", CHILD, str(folder)]
     done = subprocess.run(
-        command, capture_output=True, text=True, check=False, env=os.environ | {"COLUMNS": "500"}
+        [sys.executable, "-c", CHILD, str(folder)],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+        env=os.environ | {"COLUMNS": "500"},
     )
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout.splitlines()
@@ -147,9 +165,10 @@ def test_a_model_is_built_once_and_knows_more_than_its_base(tmp_path: Path) -> N
     assert json.loads((folder / RECORD_FILE).read_text())["steps"] == 30
     assert (folder / "tokenizer_config.json").exists()
     assert not list(tmp_path.glob("*.work")) + list(tmp_path.glob(".*.work"))
-    again = built(tmp_path)
-    assert again[-1] == first[-1]
-    assert not any("nats/token, about" in line for line in again)
+    again, config = FakeTelemetry(), taught_in(tmp_path)
+    assert build_warm_start(config, prepare_model(config.model), again) == folder
+    assert len(again.notes) == 1
+    assert not again.events
 
 
 def test_what_the_run_would_refuse_is_refused_before_the_warm_start(

@@ -1,17 +1,17 @@
-"""A real engine in this process that tells what its proposer drafted: run as a script.
+"""A real engine in a process of its own that tells what its proposer drafted."""
 
-Reads a JSON file (`settings` of the engine, `rounds` of prompts with their sampling) and writes
-`Round` values to a file for `torch.load`.
-"""
-
-import json
-import sys
+import io
+import traceback
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from multiprocessing.connection import Connection
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from specrl.rollout.settings import EngineSettings
+from specrl.rollout.start import start_vllm
 
 
 @dataclass
@@ -66,20 +66,32 @@ def watch_proposer(drafts: list[Draft]) -> None:
     EagleProposer.__init__, EagleProposer.propose = remember, propose
 
 
-def main(job: Path, answer: Path) -> None:
-    from specrl.rollout.settings import EngineSettings
-    from specrl.rollout.start import start_vllm
+def serve(
+    connection: Connection, settings: EngineSettings, rounds: Sequence[list[dict[str, Any]]]
+) -> None:
+    """Sends a `Round` for each of `rounds`, which are prompts with their sampling, or a traceback.
 
-    asked = json.loads(job.read_text())
+    The rounds as bytes of `torch.save`: tensors sent as they are would live in this process. To be
+    run in one whose vLLM nobody else uses.
+    """
+    try:
+        answer = io.BytesIO()
+        torch.save(drafted(settings, rounds), answer)
+        connection.send(answer.getvalue())
+    except Exception:
+        connection.send(traceback.format_exc())
+
+
+def drafted(settings: EngineSettings, rounds: Sequence[list[dict[str, Any]]]) -> list[Round]:
     drafts: list[Draft] = []
     watch_proposer(drafts)
-    llm = start_vllm(EngineSettings(**asked["settings"]))
+    llm = start_vllm(settings)
     layers = llm.collective_rpc("specrl_aux_layers")[0]
-    rounds = []
-    for number, round_ in enumerate(asked["rounds"]):
+    answers = []
+    for number, round_ in enumerate(rounds):
         drafts.clear()
-        rounds.append(one_round(llm, number, round_, drafts, tuple(layers)))
-    torch.save(rounds, answer)
+        answers.append(one_round(llm, number, round_, drafts, tuple(layers)))
+    return answers
 
 
 def one_round(
@@ -105,10 +117,3 @@ def one_round(
                 result.token_ids[output.request_id] = tokens
     result.drafts = list(drafts)
     return result
-
-
-if __name__ == "__main__":
-    # Under its importable name, so that the answer can be unpickled elsewhere.
-    import drafting_engine
-
-    drafting_engine.main(Path(sys.argv[1]), Path(sys.argv[2]))

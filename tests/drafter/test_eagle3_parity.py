@@ -3,10 +3,7 @@
 Legend: T tokens, A auxiliary layers, H hidden, K draft steps, D draft vocabulary.
 """
 
-import json
-import os
-import subprocess
-import sys
+import io
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -28,7 +25,8 @@ from specrl.drafter.eagle3_folder import (
     write_folder,
 )
 from specrl.models.tiny import tiny_folder
-from specrl.rollout.environment import engine_environment
+from specrl.rollout.settings import EngineSettings
+from tests.warm_process import with_vllm
 
 pytestmark = pytest.mark.slow
 
@@ -130,18 +128,18 @@ def run_engine(policy: Path, folder: Path) -> list[Round]:
     ]
     speculation = {"method": "eagle3", "model": str(folder / "draft"), "num_speculative_tokens": K,
                    "draft_sample_method": "probabilistic"}  # fmt: skip
-    settings = {"model": str(policy), "max_model_len": MAX_MODEL_LEN, "dtype": "float32",
-                "speculative_config": speculation,
-                "engine_args": {"max_num_seqs": 8, "kv_cache_memory_bytes": 2**27}}  # fmt: skip
-    (folder / "job.json").write_text(json.dumps({"settings": settings, "rounds": rounds}))
-    command = [sys.executable, str(Path(__file__).with_name("drafting_engine.py")),
-               str(folder / "job.json"), str(folder / "answer.pt")]  # fmt: skip
-    root = Path(__file__).parents[2]
-    env = os.environ | engine_environment(cores=[]) | {"OMP_NUM_THREADS": "1"}
-    env["PYTHONPATH"] = os.pathsep.join([str(root), env.get("PYTHONPATH", "")])
-    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
-    answered: list[Round] = torch.load(folder / "answer.pt", weights_only=False)
+    settings = EngineSettings(
+        str(policy),
+        MAX_MODEL_LEN,
+        dtype="float32",
+        speculative_config=speculation,
+        engine_args={"max_num_seqs": 8, "kv_cache_memory_bytes": 2**27},
+    )
+    engine = with_vllm().fork("drafting_engine:serve", settings, rounds)
+    answer: bytes | str = engine.connection.recv()
+    engine.kill()
+    assert isinstance(answer, bytes), answer
+    answered: list[Round] = torch.load(io.BytesIO(answer), weights_only=False)
     return answered
 
 

@@ -1,6 +1,5 @@
 """Learner ranks in processes of their own, and toy models, for the tests of this folder."""
 
-import multiprocessing
 import os
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,9 +11,10 @@ import transformers
 from specrl.config.algorithm import AlgorithmConfig
 from specrl.config.learner import LearnerConfig
 from specrl.errors import ActorDied
-from specrl.learner.layout import learner_env, world_size
+from specrl.learner.layout import world_size
 from specrl.learner.megatron_learner import MegatronLearner
 from specrl.types import Prompt, Rollout, TrainSample
+from tests.warm_process import with_megatron
 
 TOY = {
     "vocab_size": 100,
@@ -43,15 +43,12 @@ class _Future:
 
 
 class ProcessActor:
-    """`protocols.Actor` over multiprocessing; results come in the order of the calls."""
+    """`protocols.Actor` over a pipe; results come in the order of the calls."""
 
     def __init__(self, name, args):
         self.name = name
-        context = multiprocessing.get_context("spawn")
-        self.pipe, other = context.Pipe()
-        self.process = context.Process(target=serve, args=(other, args), daemon=True)
-        self.process.start()
-        other.close()
+        self.process = with_megatron().fork("learner_processes:serve", args)
+        self.pipe = self.process.connection
 
     def submit(self, method, *args, **kwargs):
         self.pipe.send((method, args, kwargs))
@@ -59,7 +56,6 @@ class ProcessActor:
 
     def kill(self):
         self.process.kill()
-        self.process.join()
 
 
 class Probes:
@@ -109,7 +105,6 @@ class Probes:
 
 
 def serve(pipe, args):
-    os.environ.update(learner_env(1))
     from specrl.learner.rank import LearnerRank
 
     class Probed(Probes, LearnerRank):

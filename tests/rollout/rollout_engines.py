@@ -17,7 +17,6 @@ from rollout_toys import (
     toy_draft,
 )
 
-from specrl.rollout.environment import engine_environment
 from specrl.rollout.settings import EngineSettings
 from specrl.rollout.vllm_engine import VllmEngine
 from specrl.types import WeightSnapshot
@@ -97,8 +96,7 @@ def start_toy(
             "kv_cache_memory_bytes": 2**28,
         },
     )
-    env = engine_environment(cores=[]) | {"OMP_NUM_THREADS": "1"}
-    actor = ProcessActor("engine-0", target, (settings,), env)
+    actor = ProcessActor("engine-0", target, (settings,))
     engine = VllmEngine([actor], MAX_MODEL_LEN)
     drafts = speculation is not None
     started = ToyEngine(engine, actor, model, folder, drafts, draft)

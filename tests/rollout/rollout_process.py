@@ -1,11 +1,10 @@
-"""An actor in a spawned process: a real engine per process, no Ray needed."""
+"""An actor in a forked process: a real engine per process, no Ray needed."""
 
-import multiprocessing
-import os
-from collections.abc import Mapping
 from importlib import import_module
 from multiprocessing.connection import Connection
 from typing import Any
+
+from tests.warm_process import with_vllm
 
 
 class Answer:
@@ -25,24 +24,13 @@ class Answer:
 
 
 class ProcessActor:
-    """Runs `target(*args)` in a fresh process with `env` set before it starts."""
+    """Runs `target(*args)` in a process that was forked with vLLM imported."""
 
-    def __init__(
-        self, name: str, target: str, args: tuple[Any, ...], env: Mapping[str, str]
-    ) -> None:
+    def __init__(self, name: str, target: str, args: tuple[Any, ...]) -> None:
         self.name = name
         self._last: Answer | None = None
-        self._connection, theirs = multiprocessing.Pipe()
-        context = multiprocessing.get_context("spawn")
-        self._process = context.Process(target=_serve, args=(theirs, target, args), daemon=True)
-        old = dict(os.environ)
-        os.environ.update(env)
-        try:
-            self._process.start()
-        finally:
-            os.environ.clear()
-            os.environ.update(old)
-        theirs.close()
+        self._process = with_vllm().fork("rollout_process:serve", target, args)
+        self._connection = self._process.connection
 
     def submit(self, method: str, *args: Any, **kwargs: Any) -> Answer:
         if self._last is not None and self._last._value is None:
@@ -56,10 +44,9 @@ class ProcessActor:
 
     def kill(self) -> None:
         self._process.kill()
-        self._process.join()
 
 
-def _serve(connection: Connection, target: str, args: tuple[Any, ...]) -> None:
+def serve(connection: Connection, target: str, args: tuple[Any, ...]) -> None:
     module, _, name = target.partition(":")
     actor: Any = None
     broken: Exception | None = None

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from slurm_points import Submitted, submit_ending
 from two_nodes import missing, two_nodes
 
 REQUIRED = "SPECRL_REQUIRE_SLURM"
@@ -29,3 +30,12 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
             for name in env.keys() - before.keys():
                 del os.environ[name]
             os.environ.update(before)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def jobs(slurm: Path) -> Iterator[dict[str, Submitted]]:
+    """By what they wait for: they do it while the other tests compute."""
+    submitted = submit_ending(slurm)
+    yield submitted
+    for _, job in submitted.values():
+        job.kill()

@@ -6,49 +6,26 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 import slurm_runs
+from slurm_points import PATIENCE_S, POLL_S, point, status, wait_for
 
 from specrl.config.compose import load
 from specrl.config.signature import run_folder
 from specrl.errors import RunError
 from specrl.sweep.executor import Job, JobEnd
 from specrl.sweep.launch import launch
-from specrl.sweep.point import PointTask, Run
+from specrl.sweep.point import PointTask
 from specrl.sweep.slurm import SlurmPoints
 from specrl.sweep.slurm_job import JOB_FOLDER
-from specrl.sweep.status import Status, read_status
+from specrl.sweep.status import read_status
 from specrl.telemetry.jsonl import METRICS_FILE, read_run
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
-POLL_S = 0.5
-PATIENCE_S = 400.0
-
-
-def point(base: Path, run: Run, seed: int, *overrides: str) -> PointTask:
-    """A point of its own, on Slurm."""
-    words = ("debug=tiny", "cluster=slurm_cpu", "tracking=none", f"seed={seed}", *overrides)
-    config = load([*words, f"output_dir={base}", f"model.cache_dir={base / 'cache'}"])
-    return PointTask(config, run_folder(config), words, run)
-
-
-def status(task: PointTask) -> Status:
-    found = read_status(task.folder)
-    assert found is not None, f"{task.folder} has no status"
-    return found
-
-
-def wait_for(condition: Callable[[], object], what: str, log: Path | None = None) -> None:
-    end = time.monotonic() + PATIENCE_S
-    while not condition():
-        said = log.read_text()[-3000:] if log is not None and log.exists() else ""
-        assert time.monotonic() < end, f"{what} did not happen: {said}"
-        time.sleep(0.1)
 
 
 def test_a_failing_and_a_killed_point_do_not_stop_a_good_one_and_are_retried(slurm: Path) -> None:
@@ -212,6 +189,6 @@ def test_training_over_two_nodes_goes_on_after_preemption_in_the_same_run(slurm:
     assert "going on from" in log.read_text()
     assert [record.step for record in read_run(folder).records] == list(range(40))
     with sqlite3.connect(slurm / "mlflow.db") as tracked:
-        (below,) = tracked.execute("SELECT count(*) FROM tags WHERE key = 'mlflow.parentRunId'")
-    assert below == (1,)
+        of_points = "SELECT status FROM runs JOIN tags USING (run_uuid) WHERE key = ?"
+        assert tracked.execute(of_points, ["mlflow.parentRunId"]).fetchall() == [("FINISHED",)]
     assert {"engine-0.log", "learner-0.log", "weights-1.log"} <= set(os.listdir(folder / "logs"))

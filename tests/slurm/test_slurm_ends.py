@@ -1,65 +1,19 @@
 """Jobs that Slurm, a missing node or the launcher ends: on the real Slurm, several at once."""
 
-import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
-import slurm_runs
-from test_slurm import POLL_S, point, status, wait_for
+from slurm_points import JOIN_S, POLL_S, Submitted, status, wait_for
 
-from specrl.sweep.executor import Job, JobEnd
-from specrl.sweep.point import PointTask
+from specrl.sweep.executor import JobEnd
 from specrl.sweep.record import records_in
-from specrl.sweep.slurm import SlurmPoints
 from specrl.sweep.status import Status, read_status
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
-JOIN_S = 20
-SHORTEST = ("cluster.signal_delay_s=20",)  # what srun waits for other tasks follows from it
 RUNS, WAITS = 0, 36  # seeds: jobs are to begin that many hundred seconds later
-
-
-class Submitted(NamedTuple):
-    task: PointTask
-    job: Job
-
-
-@pytest.fixture(scope="module")
-def jobs(slurm: Path) -> Iterator[dict[str, Submitted]]:
-    """A job with a time limit and one whose second node never joins, side by side."""
-    limited = point(slurm, slurm_runs.waits, 20, "cluster.time_limit_min=2", *SHORTEST)
-    deaf = point(
-        slurm,
-        slurm_runs.on_every_node,
-        21,
-        *("cluster.nodes=2", f"cluster.join_deadline_s={JOIN_S}", *SHORTEST),
-        f"cluster.python={deaf_python(slurm)}",
-    )
-    tasks = {"limited": limited, "deaf": deaf}
-    submitted = SlurmPoints(POLL_S).submit(list(tasks.values()))
-    found = {
-        name: Submitted(task, job)
-        for (name, task), job in zip(tasks.items(), submitted, strict=True)
-    }
-    yield found
-    for _, job in found.values():
-        job.kill()
-
-
-def deaf_python(folder: Path) -> Path:
-    """A Python that does nothing on the second node."""
-    script = folder / "deaf-python"
-    python = shlex.quote(sys.executable)
-    script.write_text(
-        f'#!/bin/sh\n[ "$SLURM_PROCID" = 1 ] && exec sleep 3600\nexec {python} "$@"\n'
-    )
-    script.chmod(0o755)
-    return script
 
 
 def sweep(folder: Path, *words: str) -> subprocess.Popen[str]:
@@ -77,10 +31,7 @@ def sweep(folder: Path, *words: str) -> subprocess.Popen[str]:
     )
 
 
-def test_ctrl_c_of_the_launcher_saves_what_runs_and_cancels_what_waits(
-    jobs: dict[str, Submitted], slurm: Path
-) -> None:
-    del jobs  # they go on meanwhile
+def test_ctrl_c_of_the_launcher_saves_what_runs_and_cancels_what_waits(slurm: Path) -> None:
     folder = slurm / "interrupted"
     launcher = sweep(folder, "cluster.sbatch=['--begin=now+${seed}00']")
     wait_for(lambda: begun(folder) or launcher.poll() is not None, "the start of a point")
