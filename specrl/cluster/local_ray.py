@@ -39,6 +39,7 @@ def _started_ray(temp_dir: str | None) -> Any:
         try:
             ray.init(
                 address="local",
+                num_cpus=0,  # actors ask for none; Ray would start a spare worker for each
                 include_dashboard=False,
                 log_to_driver=False,
                 logging_level=logging.ERROR,
