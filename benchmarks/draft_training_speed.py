@@ -4,6 +4,7 @@ A draft of SmolLM2's size on cached hidden states; both sides in turn, medians o
 one of warm-up. Needs a quiet machine.
 """
 
+import argparse
 import statistics
 import tempfile
 import time
@@ -102,6 +103,7 @@ def measure(folder: Path) -> dict[str, object]:
 
 
 def main() -> None:
+    argparse.ArgumentParser(description=__doc__).parse_args()
     before, threads = machine(), torch.get_num_threads()
     with tempfile.TemporaryDirectory() as folder:
         measured = {"threads": threads, **measure(Path(folder))}

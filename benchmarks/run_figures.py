@@ -1,8 +1,6 @@
-"""The figures of one run folder as JSON: stage seconds, rates, overhead, the accuracy curve.
+"""The figures of one run folder as JSON: stage seconds, rates, overhead, the accuracy curve."""
 
-`.venv/bin/python benchmarks/run_figures.py outputs/<run> > benchmarks/results/<name>.json`
-"""
-
+import argparse
 import json
 import statistics
 import sys
@@ -13,6 +11,7 @@ from typing import Any
 from result import machine
 
 from specrl.algo.comparison import STAGES
+from specrl.errors import UserError
 from specrl.telemetry.jsonl import STEP_MARK, StepRecord, read_run
 
 TOKEN_STAGES = ("generation", "logprob", "training")
@@ -21,8 +20,9 @@ TOKEN_STAGES = ("generation", "logprob", "training")
 def figures(folder: Path) -> dict[str, Any]:
     """Medians over the steps, the first left out as warm-up where there are others."""
     log = read_run(folder)
-    assert log.info is not None, f"{folder} has no run.json"
     steps = [r.metrics for r in log.records if STEP_MARK in r.metrics]
+    if log.info is None or not steps:
+        raise UserError(f"{folder} holds no step of a run; give a folder that specrl named")
     steps = steps[1:] or steps
     stage_s = {stage: _median(steps, f"time/{stage}_s") for stage in STAGES}
     tokens = _median(steps, "rollout/tokens")
@@ -63,5 +63,15 @@ def _median(steps: Sequence[Any], name: str) -> float:
     return round(float(statistics.median(step[name] for step in steps)), 3)
 
 
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("run", type=Path, help="folder of a run, as outputs/<run>")
+    try:
+        measured = figures(parser.parse_args().run)
+    except UserError as error:
+        parser.error(str(error))
+    sys.stdout.write(json.dumps(measured, indent=2) + "\n")
+
+
 if __name__ == "__main__":
-    sys.stdout.write(json.dumps(figures(Path(sys.argv[1])), indent=2) + "\n")
+    main()
