@@ -58,7 +58,8 @@ class ConsoleSink(Sink):
 
     def progress(self, label: str) -> OnProgress:
         self._close_bar()
-        return self._on_terminal(label) if self._console.is_terminal else self._in_log(label)
+        drawable = self._console.is_terminal and not self._console.is_dumb_terminal
+        return self._on_terminal(label) if drawable else self._in_log(label)
 
     def finish(self, status: str) -> None:
         self._close_bar()

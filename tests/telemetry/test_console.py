@@ -27,9 +27,10 @@ STEP = {
 }
 
 
-def recorded(terminal: bool = False) -> tuple[io.StringIO, Console]:
+def recorded(terminal: str = "") -> tuple[io.StringIO, Console]:
     text = io.StringIO()
-    return text, Console(file=text, force_terminal=terminal, width=80)
+    kind = {"TERM": terminal or "dumb"}
+    return text, Console(file=text, force_terminal=bool(terminal), width=80, _environ=kind)
 
 
 def test_a_step_is_one_line_with_its_figures():
@@ -73,8 +74,19 @@ def test_a_log_file_gets_a_progress_line_at_most_every_half_minute(tmp_path):
     assert lines[0] == "generation 30/200  50 tok/s  acceptance 2.31  ETA 170 s"
 
 
+def test_a_terminal_that_cannot_move_its_cursor_gets_lines(tmp_path):
+    text, console = recorded(terminal="dumb")
+    now = [0.0]
+    on_progress = ConsoleSink(tmp_path, console=console, clock=lambda: now[0]).progress(
+        "generation"
+    )
+    now[0] = 60.0
+    on_progress(GenerationProgress(4, 8, 100, 2.0, None))
+    assert text.getvalue() == "generation 4/8  50 tok/s  ETA 2 s\n"
+
+
 def test_a_terminal_gets_a_bar_that_goes_away(tmp_path):
-    text, console = recorded(terminal=True)
+    text, console = recorded(terminal="xterm")
     sink = ConsoleSink(tmp_path, console=console)
     on_progress = sink.progress("generation")
     on_progress(GenerationProgress(4, 8, 100, 2.0, None))
@@ -85,7 +97,7 @@ def test_a_terminal_gets_a_bar_that_goes_away(tmp_path):
 
 
 def test_a_bar_left_open_by_a_failure_closes_with_the_run(tmp_path):
-    _, console = recorded(terminal=True)
+    _, console = recorded(terminal="xterm")
     JsonlSink(tmp_path, config={}).start()
     sink = ConsoleSink(tmp_path, console=console)
     sink.progress("generation")(GenerationProgress(1, 8, 10, 1.0, None))
