@@ -162,5 +162,5 @@ def flat(values, leaves, prefix=""):
 def test_every_choice_says_what_it_is(choice):
     group, name = choice.split("=")
     about = next(option.about for option in tree.groups()[group] if option.name == name)
-    assert about.endswith(".")
+    assert about.endswith((".", "?"))
     assert len(about) <= 80
