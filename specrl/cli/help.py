@@ -24,7 +24,7 @@ speculative decoding does to it: stage times, acceptance, speedup and what bound
   specrl [...] --dry-run                       points, layout, what is done already; nothing runs
 
 Start here:
-  specrl experiment=demo                       two matched arms on a laptop, in minutes
+  specrl experiment=demo                       three matched arms on a laptop, in minutes
   specrl drafter=ngram debug=tiny              a whole run in seconds, to see that it works"""
 
 MEANINGS = {

@@ -21,7 +21,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="specrl-replay",
         description="Writes the steps of finished runs that MLflow lacks. Repeating it is safe.",
-        epilog="example: specrl-replay outputs/demo/* --uri http://tracking:5000",
+        epilog="example: specrl-replay outputs/* --uri http://tracking:5000",
     )
     parser.add_argument(
         "run_folder", nargs="+", type=Path, help="folder with run.json, metrics.jsonl"
