@@ -35,10 +35,10 @@ class Teacher:
     def probabilities(self, part: slice) -> Tensor:
         """Over the draft vocabulary, of the tokens of `part`."""
         scaled = self.logits_CD[part].to(torch.float32, copy=True).div_(self.temperature)
-        cutoff_C = self.nucleus.cutoff_C[part]
-        if bool(cutoff_C.isfinite().any()):  # else a seventh of the loss's time for nothing
-            scaled.masked_fill_(scaled < cutoff_C[:, None], -torch.inf)
-        return scaled.sub_(self.nucleus.log_sum_C[part, None]).exp_()
+        nucleus = self.nucleus.of(part)
+        if bool(nucleus.cutoff_C.isfinite().any()):  # else a seventh of the loss's time for nothing
+            scaled.masked_fill_(scaled < nucleus.cutoff_C[:, None], -torch.inf)
+        return scaled.sub_(nucleus.log_sum_C[:, None]).exp_()
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,10 @@ class Nucleus:
     cutoff_C: Tensor
     log_sum_C: Tensor
 
+    def of(self, part: Tensor | slice) -> "Nucleus":
+        """Of some of the tokens."""
+        return Nucleus(self.cutoff_C[part], self.log_sum_C[part])
+
 
 def nucleus(scaled_CV: Tensor, top_p: float) -> Nucleus:
     """The fewest most likely tokens that hold `top_p` of the mass, with all that tie with the last.

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from specrl.algo.draft_losses import DraftFit, Teacher, fit_and_gradient_
-from specrl.algo.nucleus import Nucleus
 from specrl.drafter.ttt import Targets
 
 CHUNK_ELEMENTS = 2**23  # draft logits at once
@@ -111,7 +110,7 @@ def _chunks(targets: Targets, steps: int, weight_DH: Tensor) -> Iterator[Targets
             targets.rows_C[span],
             targets.firsts_C[span],
             tuple(_parts(targets, span)),
-            Nucleus(targets.nucleus.cutoff_C[span], targets.nucleus.log_sum_C[span]),
+            targets.nucleus.of(span),
             targets.tokens_C[span],
             targets.temperature,
         )

@@ -148,9 +148,8 @@ def _statistics(logits_CV: Tensor, targets_C: Tensor, settings: HeadSettings) ->
     if settings.group is not None:
         top_C, sum_C, moment_C, target_C = _combine(top_C, sum_C, moment_C, target_C, settings)
     log_sum_C = sum_C.log() + top_C
-    kept = Nucleus(torch.full_like(log_sum_C, -torch.inf), log_sum_C)
-    if nuclei:
-        kept = joined(nuclei)
+    everything = Nucleus(torch.full_like(log_sum_C, -torch.inf), log_sum_C)
+    kept = joined(nuclei) if nuclei else everything
     return TokenStatistics(target_C - log_sum_C, sum_C.log() - moment_C / sum_C, log_sum_C, kept)
 
 

@@ -83,6 +83,7 @@ class HiddenStateTap:
         rows, slices, prompt_lengths, kept_R = self._kept(batch)
         used_T = np.unique(np.concatenate(rows))
         chosen_T, chosen_R = (self._on_device(x) for x in (used_T, np.concatenate(kept_R)))
+        chosen = nucleus.of(chosen_R)
         streams = {
             layer: stream_T1H.squeeze(1).index_select(0, chosen_T)
             for layer, stream_T1H in self._streams.items()
@@ -97,8 +98,8 @@ class HiddenStateTap:
                 rows=tuple(self._on_device(np.searchsorted(used_T, own)) for own in rows),
                 prompt_lengths=tuple(prompt_lengths),
                 final_RH=final_RH.detach().index_select(0, chosen_R),
-                cutoff_R=nucleus.cutoff_C.index_select(0, chosen_R),
-                log_sum_R=nucleus.log_sum_C.index_select(0, chosen_R),
+                cutoff_R=chosen.cutoff_C,
+                log_sum_R=chosen.log_sum_C,
                 slices=tuple(slices),
                 head_DH=self._head_DH,
                 temperature=self._head.temperature,
