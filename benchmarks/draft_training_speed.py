@@ -14,6 +14,7 @@ from pathlib import Path
 import torch
 from result import machine, publish
 
+from specrl.algo.nucleus import Nucleus
 from specrl.config.compose import load
 from specrl.config.drafter import Eagle3Config
 from specrl.drafter.eagle3 import NUM_AUX_LAYERS, DraftShape
@@ -61,6 +62,7 @@ def hidden_states(shape: DraftShape) -> HiddenStates:
     count, length = UPDATES * SAMPLES, PROMPT + RESPONSE
     final_RH = torch.randn(count * RESPONSE, shape.hidden).bfloat16()
     head_DH = torch.randn(shape.draft_vocab, shape.hidden).bfloat16() / 8
+    log_sum_R = (final_RH @ head_DH.t()).float().logsumexp(1)
     return HiddenStates(
         token_ids_T=torch.randint(0, shape.draft_vocab, (count * length,)),
         embeds_TH=torch.randn(count * length, shape.hidden).bfloat16(),
@@ -68,8 +70,7 @@ def hidden_states(shape: DraftShape) -> HiddenStates:
         rows=torch.arange(count * length).view(count, length).unbind(),
         prompt_lengths=(PROMPT,) * count,
         final_RH=final_RH,
-        cutoff_R=torch.full((len(final_RH),), -torch.inf),
-        log_sum_R=(final_RH @ head_DH.t()).float().logsumexp(1),
+        nucleus=Nucleus(torch.full_like(log_sum_R, -torch.inf), log_sum_R),
         slices=tuple(slice(n * RESPONSE, (n + 1) * RESPONSE) for n in range(count)),
         head_DH=head_DH,
         temperature=1.0,

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from torch import Tensor
     from torch.distributed import ProcessGroup
 
+    from specrl.algo.nucleus import Nucleus
+
 
 @dataclass(frozen=True)
 class HiddenStates:
@@ -22,10 +24,9 @@ class HiddenStates:
     `aux_TAH[:, a]` is the un-normed residual stream after auxiliary layer a, `embeds_TH` the token
     embeddings. `rows[n]` are the packed rows of sample n, prompt (`prompt_lengths[n]` tokens, maybe
     shared with other samples) then response. `final_RH` are the final-norm states that predict each
-    response token. Of their logits / `temperature` only those from `cutoff_R` on are sampled from
-    (-inf: all, at top_p 1); `log_sum_R` is the log-sum-exp of these; both fp32, see
-    `algo.nucleus`. `slices[n]` are the response tokens of sample n, `head_DH` the output layer's
-    rows of the draft vocabulary, as they were in this forward pass.
+    response token, `nucleus` what top_p leaves of their logits / `temperature` over the whole
+    vocabulary (cutoffs of -inf at top_p 1). `slices[n]` are the response tokens of sample n,
+    `head_DH` the output layer's rows of the draft vocabulary, as they were in this forward pass.
     """
 
     token_ids_T: "Tensor"
@@ -34,8 +35,7 @@ class HiddenStates:
     rows: "tuple[Tensor, ...]"
     prompt_lengths: tuple[int, ...]
     final_RH: "Tensor"
-    cutoff_R: "Tensor"
-    log_sum_R: "Tensor"
+    nucleus: "Nucleus"
     slices: tuple[slice, ...]
     head_DH: "Tensor"
     temperature: float
@@ -43,7 +43,7 @@ class HiddenStates:
     @property
     def num_tokens(self) -> int:
         """Response tokens."""
-        return len(self.log_sum_R)
+        return len(self.final_RH)
 
 
 class DraftTrainer(Protocol):

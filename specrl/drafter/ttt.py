@@ -146,7 +146,7 @@ def lay_out_targets(samples: Sequence[Sample], draft_ids_V: Tensor) -> Targets:
         first += sample.length
         drafted = slice(span.start + 1, span.stop)
         parts.append((states.final_RH[drafted], states.head_DH))
-        nuclei.append(Nucleus(states.cutoff_R[drafted], states.log_sum_R[drafted]))
+        nuclei.append(states.nucleus.of(drafted))
         predicted = states.rows[sample.index][sample.prompt_length + 1 :]
         tokens.append(states.token_ids_T[predicted])
     device = draft_ids_V.device

@@ -6,7 +6,6 @@ Legend: T packed tokens, R response tokens, H hidden.
 import itertools
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
@@ -42,7 +41,7 @@ class LearnedDraft:
         """Raises `UserError` when the draft was made for another policy."""
         self._setup = setup
         self._policy = policy
-        self._head = replace(head, top_p=setup.top_p)
+        self._head = head
         self._tokens_per_microbatch = tokens_per_microbatch
         self._trainer = _build_trainer(setup, policy)
         self._tap = self._new_tap()
@@ -163,7 +162,7 @@ class LearnedDraft:
         final_RH = hidden_TH.index_select(0, torch.from_numpy(batch.head_rows_R).to(device))
         targets_R = torch.from_numpy(batch.targets_R).to(device)
         weight_VH = self._policy.vocabulary_weight
-        statistics = token_logprobs(final_RH, weight_VH, targets_R, tap.head)
+        statistics = token_logprobs(final_RH, weight_VH, targets_R, self._head, tap.keeping)
         tap.keep(batch, final_RH, statistics.nucleus)
 
     def _fit(

@@ -24,14 +24,14 @@ ChunkLoss = Callable[[Tensor, slice], Tensor]
 
 @dataclass(frozen=True)
 class HeadSettings:
-    """`vocab_start` is this rank's first id; `group` its tensor-parallel group or None.
+    """`temperature` and `top_p` are those of the rollouts.
 
-    `top_p` below 1 is for those who need the nucleus: on a CPU it takes longer than the logits.
+    `vocab_start` is this rank's first id; `group` its tensor-parallel group or None.
     """
 
     temperature: float
+    top_p: float
     chunk_tokens: int
-    top_p: float = 1.0
     vocab_start: int = 0
     group: dist.ProcessGroup | None = None
 
@@ -40,7 +40,8 @@ class HeadSettings:
 class TokenStatistics:
     """fp32, at the temperature: log-prob of each target, entropy and log-sum-exp of its logits.
 
-    Those are of the whole vocabulary, `nucleus` of what top_p leaves of it.
+    Those are of the whole vocabulary, `nucleus` of what top_p leaves of it where that is asked for:
+    on a CPU it takes longer than the logits.
     """
 
     logprobs_R: Tensor
@@ -51,13 +52,17 @@ class TokenStatistics:
 
 @torch.no_grad()
 def token_logprobs(
-    hidden_RH: Tensor, weight_VH: Tensor, targets_R: Tensor, settings: HeadSettings
+    hidden_RH: Tensor,
+    weight_VH: Tensor,
+    targets_R: Tensor,
+    settings: HeadSettings,
+    with_nucleus: bool = False,
 ) -> TokenStatistics:
     """Of each target under the distribution of its hidden state."""
     parts = []
     for rows in _chunks(len(targets_R), settings.chunk_tokens):
         logits_CV = hidden_RH[rows] @ weight_VH.t()
-        parts.append(_statistics(logits_CV, targets_R[rows], settings))
+        parts.append(_statistics(logits_CV, targets_R[rows], settings, with_nucleus))
     return _joined(parts)
 
 
@@ -68,6 +73,7 @@ def backward_through_head(
     targets_R: Tensor,
     settings: HeadSettings,
     loss_of: ChunkLoss,
+    with_nucleus: bool = False,
 ) -> tuple[Tensor, TokenStatistics]:
     """Adds the head's gradient to `weight_grad_VH` and carries on into the graph of `hidden_RH`.
 
@@ -82,7 +88,7 @@ def backward_through_head(
     parts = []
     for rows in _chunks(len(targets_R), settings.chunk_tokens):
         logits_CV = torch.mm(hidden[rows], weight.t(), out=buffer_CV[: rows.stop - rows.start])
-        statistics = _statistics(logits_CV, targets_R[rows], settings)
+        statistics = _statistics(logits_CV, targets_R[rows], settings, with_nucleus)
         chunk_loss, slope_C = _differentiate(statistics.logprobs_R, rows, loss_of)
         loss += chunk_loss
         parts.append(statistics)
@@ -128,7 +134,9 @@ def _joined(parts: Sequence[TokenStatistics]) -> TokenStatistics:
     )
 
 
-def _statistics(logits_CV: Tensor, targets_C: Tensor, settings: HeadSettings) -> TokenStatistics:
+def _statistics(
+    logits_CV: Tensor, targets_C: Tensor, settings: HeadSettings, with_nucleus: bool
+) -> TokenStatistics:
     count, rows = logits_CV.shape
     local_C = targets_C - settings.vocab_start
     mine_C = (local_C >= 0) & (local_C < rows)
@@ -138,7 +146,7 @@ def _statistics(logits_CV: Tensor, targets_C: Tensor, settings: HeadSettings) ->
     nuclei = []
     for part in _chunks(count, FP32_ROWS):
         scaled = _scaled(logits_CV[part], settings.temperature)
-        if settings.top_p < 1.0:
+        if with_nucleus and settings.top_p < 1.0:
             nuclei.append(nucleus(_whole(scaled, settings), settings.top_p))
         top_C[part] = scaled.amax(dim=1)
         scaled.sub_(top_C[part, None])

@@ -40,10 +40,10 @@ _DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 class LearnerRank:
     """Rank `rank` of `world`; ranks of one tensor-parallel group are neighbours.
 
-    `serving_dtype` ("bfloat16" or "float32") is that of exported weights, `temperature` that of the
-    rollouts, `draft` the learned draft that is trained beside the policy. Nothing is loaded before
-    `connect`, which every rank must be in at once. Calls about a draft raise `UserError` where
-    there is none.
+    `serving_dtype` ("bfloat16" or "float32") is that of exported weights, `temperature` and `top_p`
+    are those of the rollouts, `draft` is the learned draft that is trained beside the policy.
+    Nothing is loaded before `connect`, which every rank must be in at once. Calls about a draft
+    raise `UserError` where there is none.
     """
 
     def __init__(  # noqa: PLR0913 (what a process is started with is one flat list)
@@ -52,6 +52,7 @@ class LearnerRank:
         learner: LearnerConfig,
         algorithm: AlgorithmConfig,
         temperature: float,
+        top_p: float,
         serving_dtype: str,
         seed: int,
         rank: int,
@@ -65,6 +66,7 @@ class LearnerRank:
         self._learner = learner
         self._algorithm = algorithm
         self._temperature = temperature
+        self._top_p = top_p
         self._serving_dtype: torch.dtype = getattr(torch, serving_dtype)
         self._seed = seed
         self._rank = rank
@@ -202,7 +204,7 @@ class LearnerRank:
         if self._algorithm.kl_coef > 0:
             self._reference = self._load_policy(source, recompute=False).requires_grad_(False)
         self._optimizer = PolicyOptimizer(self._policy, self._learner)
-        self._head = _head_settings(self._policy, self._learner, self._temperature)
+        self._head = self._head_settings()
         self._update = PolicyUpdate(
             self._policy,
             self._optimizer,
@@ -265,6 +267,17 @@ class LearnerRank:
                 results[index] = logprobs[rows], entropies[rows]
         return results
 
+    def _head_settings(self) -> HeadSettings:
+        parallel = self._learner.tensor_parallel > 1
+        rank = parallel_state.get_tensor_model_parallel_rank()
+        return HeadSettings(
+            temperature=self._temperature,
+            top_p=self._top_p,
+            chunk_tokens=self._learner.logits_chunk_tokens,
+            vocab_start=rank * len(self._policy.head_weight),
+            group=parallel_state.get_tensor_model_parallel_group() if parallel else None,
+        )
+
     def _layout(self) -> dict[str, str]:
         return {
             "learner.tensor_parallel": str(self._learner.tensor_parallel),
@@ -274,16 +287,6 @@ class LearnerRank:
     def _state_file(self, folder: Path) -> Path:
         rank = parallel_state.get_tensor_model_parallel_rank()
         return Path(folder) / f"learner-tp{rank}-of-{self._learner.tensor_parallel}.safetensors"
-
-
-def _head_settings(policy: Policy, learner: LearnerConfig, temperature: float) -> HeadSettings:
-    parallel = learner.tensor_parallel > 1
-    return HeadSettings(
-        temperature=temperature,
-        chunk_tokens=learner.logits_chunk_tokens,
-        vocab_start=parallel_state.get_tensor_model_parallel_rank() * len(policy.head_weight),
-        group=parallel_state.get_tensor_model_parallel_group() if parallel else None,
-    )
 
 
 def _gather_shards(tensor: Tensor, dim: int) -> Tensor:

@@ -5,7 +5,6 @@ Legend: T packed tokens, A auxiliary layers, H hidden, R response tokens, D draf
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -72,9 +71,9 @@ class HiddenStateTap:
             return self._policy(batch)  # type: ignore[no-any-return]  # untyped module
 
     @property
-    def head(self) -> HeadSettings:
-        """What the head needs to do with the batch that `forward` has just seen, for `keep`."""
-        return self._head if self._streams else replace(self._head, top_p=1.0)
+    def keeping(self) -> bool:
+        """Whether `keep` will add the batch that `forward` has just seen, and needs its nucleus."""
+        return bool(self._streams)
 
     def keep(self, batch: PackedBatch, final_RH: Tensor, nucleus: Nucleus) -> None:
         """Adds the batch that `forward` has just seen, with what its head gave."""
@@ -83,7 +82,6 @@ class HiddenStateTap:
         rows, slices, prompt_lengths, kept_R = self._kept(batch)
         used_T = np.unique(np.concatenate(rows))
         chosen_T, chosen_R = (self._on_device(x) for x in (used_T, np.concatenate(kept_R)))
-        chosen = nucleus.of(chosen_R)
         streams = {
             layer: stream_T1H.squeeze(1).index_select(0, chosen_T)
             for layer, stream_T1H in self._streams.items()
@@ -98,8 +96,7 @@ class HiddenStateTap:
                 rows=tuple(self._on_device(np.searchsorted(used_T, own)) for own in rows),
                 prompt_lengths=tuple(prompt_lengths),
                 final_RH=final_RH.detach().index_select(0, chosen_R),
-                cutoff_R=chosen.cutoff_C,
-                log_sum_R=chosen.log_sum_C,
+                nucleus=nucleus.of(chosen_R),
                 slices=tuple(slices),
                 head_DH=self._head_DH,
                 temperature=self._head.temperature,

@@ -150,8 +150,9 @@ class PolicyUpdate:
             self._policy.vocabulary_weight,
             self._policy.vocabulary_grad,
             torch.from_numpy(batch.targets_R).to(self._device),
-            self._head if tap is None else tap.head,
+            self._head,
             loss_of,
+            with_nucleus=tap is not None and tap.keeping,
         )
         totals.add({"loss": loss, "entropy": statistics.entropy_R.sum()})
         if tap is not None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 import torch
 
+from specrl.algo.nucleus import Nucleus
 from specrl.config.drafter import DraftTrainingConfig, Eagle3Config
 from specrl.drafter.eagle3 import DraftShape, Rope
 from specrl.drafter.eagle3_folder import write_folder
@@ -76,7 +77,6 @@ def hidden_states(samples=RAGGED, seed=0, temperature=0.8, dtype=torch.float32, 
         tokens, total = tokens + length, total + length
     token_ids_T = torch.randint(0, VOCAB, (tokens,), generator=generator)
     final_RH = draw(total, HIDDEN)
-    cutoff_R, log_sum_R = truncated(final_RH @ head_VH.t() / temperature, top_p)
     return HiddenStates(
         token_ids_T=token_ids_T,
         embeds_TH=embedding_VH[token_ids_T].to(dtype),
@@ -84,8 +84,7 @@ def hidden_states(samples=RAGGED, seed=0, temperature=0.8, dtype=torch.float32, 
         rows=tuple(rows),
         prompt_lengths=tuple(length for _, length, _ in samples),
         final_RH=final_RH.to(dtype),
-        cutoff_R=cutoff_R,
-        log_sum_R=log_sum_R,
+        nucleus=Nucleus(*truncated(final_RH @ head_VH.t() / temperature, top_p)),
         slices=tuple(slices),
         head_DH=head_VH[2 * torch.arange(DRAFT_VOCAB)].to(dtype),
         temperature=temperature,

@@ -35,11 +35,6 @@ from specrl.errors import UserError
 
 
 @pytest.fixture
-def policy(tmp_path: Path) -> Path:
-    return save_policy(tmp_path / "policy")
-
-
-@pytest.fixture
 def draft(policy: Path) -> Path:
     folder = policy.parent / "draft"
     fresh_folder(policy, TARGET_IDS, LAYERS, seed=0, dtype="float32", folder=folder)

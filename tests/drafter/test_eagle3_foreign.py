@@ -11,18 +11,12 @@ from eagle3_folders import (
     change_config,
     change_tensors,
     drop_facts,
-    save_policy,
 )
 
 from specrl.drafter.eagle3_folder import check_folder, fresh_folder
 from specrl.errors import UserError
 
 SEEN = (0, 3, 5)  # what an engine takes of 6 layers where nobody names any
-
-
-@pytest.fixture
-def policy(tmp_path: Path) -> Path:
-    return save_policy(tmp_path / "policy")
 
 
 @pytest.fixture

@@ -32,8 +32,8 @@ def reference(trainer, states, steps, name="soft_ce", decay=0.8, facts=None):
     }
     temperature = states.temperature
     teacher = (states.final_RH.double() @ states.head_DH.double().t()) / temperature
-    p_RD = (teacher - states.log_sum_R.double()[:, None]).exp()
-    p_RD = torch.where(teacher < states.cutoff_R[:, None], 0.0, p_RD)
+    p_RD = (teacher - states.nucleus.log_sum_C.double()[:, None]).exp()
+    p_RD = torch.where(teacher < states.nucleus.cutoff_C[:, None], 0.0, p_RD)
     loss, slots, kept = 0.0, 0, []
     for number, span in enumerate(states.slices):
         length = span.stop - span.start
@@ -91,7 +91,7 @@ def test_loss_and_gradients_are_those_of_the_engines_drafts(tmp_path, name):
 def test_the_teacher_of_a_fit_is_the_nucleus(tmp_path):
     states = hidden_states(top_p=0.6)
     whole = hidden_states()
-    assert (states.log_sum_R < whole.log_sum_R - 0.1).float().mean() > 0.9
+    assert (states.nucleus.log_sum_C < whole.nucleus.log_sum_C - 0.1).float().mean() > 0.9
     trainer = trainer_of(tmp_path, ttt_steps=2, tokens_per_update=10**6)
     loss, kept, _ = reference(trainer, states, 2)
     metrics = trainer.fit([states], learning_rate=0.0)
@@ -108,7 +108,7 @@ def test_sums_count_slots_mass_and_expected_acceptance(tmp_path):
     assert metrics["tokens"] == sum(lengths)
     assert metrics["slots"] == sum(length - 1 for length in lengths)
     p_RD = (states.final_RH @ states.head_DH.t() / states.temperature).exp()
-    outside_R = 1 - p_RD.sum(1) * (-states.log_sum_R).exp()
+    outside_R = 1 - p_RD.sum(1) * (-states.nucleus.log_sum_C).exp()
     firsts = [span.start for span in states.slices]
     expected = outside_R.sum() - outside_R[firsts].sum()
     assert metrics["out_of_vocabulary_mass"] == pytest.approx(expected.item(), rel=1e-5)
@@ -118,7 +118,7 @@ def test_sums_count_slots_mass_and_expected_acceptance(tmp_path):
         for t, step, q in engine_probabilities(weights, shape(), states, number, 2):
             if step == 1:
                 row = span.start + t + 2
-                p = p_RD[row] * (-states.log_sum_R[row]).exp()
+                p = p_RD[row] * (-states.nucleus.log_sum_C[row]).exp()
                 accept += kept[number][t, 0] * torch.minimum(p, q).sum().item()
     assert metrics["expected_accepted_pos_1"] == pytest.approx(accept, rel=1e-4)
 
@@ -154,8 +154,7 @@ def one_sample(states, number):
         rows=(torch.arange(len(rows)),),
         prompt_lengths=(states.prompt_lengths[number],),
         final_RH=states.final_RH[span],
-        cutoff_R=states.cutoff_R[span],
-        log_sum_R=states.log_sum_R[span],
+        nucleus=states.nucleus.of(span),
         slices=(slice(0, span.stop - span.start),),
         head_DH=states.head_DH,
         temperature=states.temperature,
@@ -184,7 +183,7 @@ def deterministic_states(num_samples=24, seed=3):
     for rows in states.rows:
         start = int(torch.randint(0, 16, (1,), generator=generator))
         tokens[rows] = 2 * ((start + torch.arange(len(rows))) % 16)
-    final, log_sum = states.final_RH, states.log_sum_R
+    final, log_sum = states.final_RH, states.nucleus.log_sum_C
     for number, span in enumerate(states.slices):
         mine = tokens[states.rows[number][-20:]]
         final[span] = head_VH[mine] * 12 / head_VH[mine].norm(dim=1, keepdim=True)
@@ -196,8 +195,7 @@ def deterministic_states(num_samples=24, seed=3):
         rows=states.rows,
         prompt_lengths=states.prompt_lengths,
         final_RH=final,
-        cutoff_R=states.cutoff_R,
-        log_sum_R=log_sum,
+        nucleus=states.nucleus,
         slices=states.slices,
         head_DH=head_VH[2 * torch.arange(DRAFT_VOCAB)].contiguous(),
         temperature=1.0,

@@ -130,12 +130,18 @@ def algorithm_config(**changes):
 
 @contextmanager
 def running_learner(
-    folder, learner=None, algorithm=None, temperature=1.0, serving="float32", draft=None
+    folder,
+    learner=None,
+    algorithm=None,
+    temperature=1.0,
+    top_p=1.0,
+    serving="float32",
+    draft=None,
 ):
     learner = learner or learner_config()
     algorithm = algorithm or algorithm_config()
     world = world_size(learner)
-    fixed = (str(folder), learner, algorithm, temperature, serving, 0)
+    fixed = (str(folder), learner, algorithm, temperature, top_p, serving, 0)
     actors = [
         ProcessActor(f"learner-{rank}", (*fixed, rank, world, draft)) for rank in range(world)
     ]

@@ -66,7 +66,7 @@ class LinearDraft:
     def replay(self, batches, k):
         """Not acceptance: the log-sum of each token, which says which token a row belongs to."""
         return [
-            batch.log_sum_R[rows][:, None].expand(-1, k).tolist()
+            batch.nucleus.log_sum_C[rows][:, None].expand(-1, k).tolist()
             for batch in batches
             for rows in batch.slices
         ]
@@ -99,7 +99,7 @@ class LinearDraft:
 
 def _teacher(batch):
     logits_RD = (batch.final_RH @ batch.head_DH.t()).float() / batch.temperature
-    return (logits_RD - batch.log_sum_R[:, None]).exp()
+    return (logits_RD - batch.nucleus.log_sum_C[:, None]).exp()
 
 
 def draft_weights(snapshot):

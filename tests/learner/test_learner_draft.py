@@ -69,8 +69,8 @@ def assert_hugging_face_agrees(model, batches, rollouts, temperature, top_p):
             assert (batch.final_RH[own] - final).abs().max() < 1e-4
             for row, logits in enumerate(model.lm_head(final) / temperature):
                 log_sum, kept = nucleus_sum(logits, top_p)
-                assert abs(batch.log_sum_R[own][row] - log_sum) < 1e-4
-                above = (logits >= batch.cutoff_R[own][row]).nonzero()[:, 0].tolist()
+                assert abs(batch.nucleus.log_sum_C[own][row] - log_sum) < 1e-4
+                above = (logits >= batch.nucleus.cutoff_C[own][row]).nonzero()[:, 0].tolist()
                 assert set(above) == kept
         assert (batch.num_tokens, batch.temperature) == (len(batch.final_RH), temperature)
     assert not expected
@@ -89,7 +89,7 @@ def test_the_draft_is_fed_what_hugging_face_computes(tmp_path, kind, layout, top
     rollouts = random_rollouts()
     config = learner_config(tokens_per_microbatch=25, **layout)
     with (
-        running_learner(tmp_path, config, temperature=0.7, draft=setup(top_p=top_p)) as learner,
+        running_learner(tmp_path, config, temperature=0.7, top_p=top_p, draft=setup()) as learner,
         torch.no_grad(),
     ):
         learner.capture(rollouts[:4])
@@ -104,8 +104,8 @@ def test_the_draft_is_fed_what_hugging_face_computes(tmp_path, kind, layout, top
             for ours, theirs in zip(in_rl, fed(learner, rank=1), strict=True):
                 assert torch.equal(ours.aux_TAH, theirs.aux_TAH)
                 assert torch.equal(ours.head_DH, theirs.head_DH)
-                assert torch.equal(ours.log_sum_R, theirs.log_sum_R)
-                assert torch.equal(ours.cutoff_R, theirs.cutoff_R)
+                assert torch.equal(ours.nucleus.log_sum_C, theirs.nucleus.log_sum_C)
+                assert torch.equal(ours.nucleus.cutoff_C, theirs.nucleus.cutoff_C)
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
@@ -114,10 +114,10 @@ def test_the_policy_is_the_same_by_bits_with_and_without_a_draft(tmp_path, preci
     config = learner_config(precision=precision, clip_grad=0.05, tokens_per_microbatch=25)
     real = eagle3_setup(tmp_path, tmp_path / "fresh", clip_grad=0.01)
     results = []
-    for draft in (None, setup(passes=2, top_p=0.9), setup(every=0), real):
+    for draft in (None, setup(passes=2), setup(every=0), real):
         checkpoint = folder_in(tmp_path, f"checkpoint-{len(results)}")
         with running_learner(
-            tmp_path, config, algorithm_config(minibatches=2), draft=draft
+            tmp_path, config, algorithm_config(minibatches=2), top_p=0.9, draft=draft
         ) as learner:
             actor = learner.actors[0]
             actor.submit("count_forwards").result()
