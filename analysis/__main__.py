@@ -2,16 +2,17 @@
 
 import argparse
 import logging
+import os
 import sys
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
-from specrl.cli.outcome import FAILED, INTERRUPTED, MISTAKE, tell
+from specrl.cli.outcome import FAILED, INTERRUPTED, MISTAKE, OneLineParser, tell
 from specrl.config.tracking import check_uri
 from specrl.errors import RunError, UserError
 
-PROGRAM = "analysis"
+PROGRAM = "python -m analysis"
 DEFAULT_RUNS = Path("outputs")
 DEFAULT_OUT = Path("report")
 WARMUP_STEPS = 1
@@ -40,9 +41,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except RunError as error:
         return tell(PROGRAM, error, FAILED)
     except OSError as error:
-        return tell(PROGRAM, f"{error.filename or options.out}: {error.strerror or error}", MISTAKE)
+        place = error.filename or options.out
+        line = f"{place}: {error.strerror or error}; name another folder with --out or --runs"
+        return tell(PROGRAM, line, MISTAKE)
     except KeyboardInterrupt:
-        return tell(PROGRAM, "interrupted", INTERRUPTED)
+        return tell(PROGRAM, "interrupted; the same command starts again", INTERRUPTED)
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -94,8 +97,16 @@ def _check(options: argparse.Namespace) -> None:
         raise UserError(
             f"no --runs or --mlflow, and no folder {DEFAULT_RUNS}; name some, or use --paper-only"
         )
-    if options.out.exists() and not options.out.is_dir():
-        raise UserError(f"--out {options.out} is a file; name a folder")
+    _check_out(options.out)
+
+
+def _check_out(out: Path) -> None:
+    """Before minutes of reading; the folder is made when there is something to write."""
+    nearest = next(path for path in (out, *out.absolute().parents) if path.exists())
+    if not nearest.is_dir():
+        raise UserError(f"--out {out}: {nearest} is a file; name a folder")
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        raise UserError(f"--out {out}: {nearest} may not be written to; name another folder")
 
 
 def _roots(options: argparse.Namespace) -> list[Path]:
@@ -105,8 +116,8 @@ def _roots(options: argparse.Namespace) -> list[Path]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m analysis",
+    parser = OneLineParser(
+        prog=PROGRAM,
         description="The paper's tables and figures from runs, checked against the Amdahl bound.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,

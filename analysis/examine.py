@@ -27,7 +27,7 @@ def examine(run: Run, warmup_steps: int) -> list[Problem]:
 
     unread = [problem(note, False) for note in run.notes]
     if not run.config:
-        unknown = "run.json is missing or damaged: what it ran with is unknown"
+        unknown = "run.json is missing or damaged: what it ran with is unknown; start it again"
         return [*unread, problem(unknown, True)]
     reason = _unusable(run, warmup_steps)
     if reason:
@@ -73,9 +73,9 @@ def _unusable(run: Run, warmup_steps: int) -> str:
     if unknown:
         return unknown
     if run.status is not None and run.status.startswith("failed"):
-        return f"{run.status} after {len(run.steps)} steps; crashed runs are left out"
+        return f"{run.status} after {len(run.steps)} steps; left out until its command went on"
     if run.steps.empty:
-        return "no finished step"
+        return "no finished step; let it run longer"
     if len(run.steps) <= warmup_steps:
         left = f"{len(run.steps)} finished step(s), and the first {warmup_steps} are warm-up"
         return f"{left}; let it run longer, or use --warmup 0"

@@ -49,20 +49,30 @@ class MlflowRuns:
         """(MLflow experiment, run) of every specrl run that began at or after `since_s`."""
         return _asked(self.uri, lambda: self._read(since_s))
 
+    def listed(self) -> list[tuple[str, float]]:
+        """(MLflow experiment, Unix time of its start) of every specrl run."""
+        return _asked(
+            self.uri,
+            lambda: [(name, run.info.start_time / 1000) for name, run in self._found(0.0)],
+        )
+
     def views(self, runs: Sequence[Run]) -> list[pd.DataFrame]:
         """Every `spec/*` metric of each run's steps."""
         ids = [run.source.rpartition("#")[2] for run in runs]
         return _asked(self.uri, lambda: self._histories(ids, None))
 
     def _read(self, since_s: float) -> list[tuple[str, Run]]:
+        found = self._found(since_s)
+        frames = self._histories([run.info.run_id for _, run in found], CORE)
+        return [
+            (name, self._run(run, frame)) for (name, run), frame in zip(found, frames, strict=True)
+        ]
+
+    def _found(self, since_s: float) -> list[tuple[str, Any]]:
         names = {e.experiment_id: e.name for e in self._pages("search_experiments")}
         wanted = f"tags.`{KEY_TAG}` != '' and attributes.start_time >= {int(since_s * 1000)}"
         found = self._pages("search_runs", list(names), wanted) if names else []
-        frames = self._histories([run.info.run_id for run in found], CORE)
-        return [
-            (names[run.info.experiment_id], self._run(run, frame))
-            for run, frame in zip(found, frames, strict=True)
-        ]
+        return [(names[run.info.experiment_id], run) for run in found]
 
     def _pages(self, method: str, *arguments: Any) -> list[Any]:
         call, items, token = getattr(self._client, method), [], None

@@ -1,5 +1,6 @@
 """Which runs are read: folders and MLflow, filtered by experiment and date."""
 
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -31,6 +32,12 @@ class Filter:
         )
         return wanted and (self.since_s is None or run.created_s >= self.since_s)
 
+    def words(self) -> str:
+        """As on the command line; "" where it takes all."""
+        given = [f"--experiment {shlex.join(self.experiments)}"] if self.experiments else []
+        given += [f"--since {_day(self.since_s)}"] if self.since_s is not None else []
+        return " ".join(given)
+
 
 @dataclass
 class Source:
@@ -39,6 +46,7 @@ class Source:
     roots: Sequence[Path]
     uri: str | None = None
     described: list[str] = field(default_factory=list)
+    _there: list[tuple[str, float]] = field(default_factory=list)
     _mlflow: MlflowRuns | None = None
 
     def read(self, chosen: Filter, tell: Tell) -> list[Run]:
@@ -48,15 +56,7 @@ class Source:
         for run in found:
             once.setdefault(run.key, run)
         if not once:
-            given = [f"--experiment {' '.join(chosen.experiments)}"] if chosen.experiments else []
-            given += ["--since"] if chosen.since_s is not None else []
-            places = ", ".join([*map(str, self.roots), *([self.uri] if self.uri else [])])
-            if not given:
-                raise UserError(f"no specrl run in {places}; name another, or use --paper-only")
-            raise UserError(
-                f"no run in {places} fits {' and '.join(given)}; widen the filters, or use "
-                "--paper-only"
-            )
+            raise self._nothing(chosen)
         return list(once.values())
 
     def views(self, runs: Sequence[Run]) -> list[pd.DataFrame]:
@@ -70,12 +70,25 @@ class Source:
             found |= dict(zip(tracked, self._mlflow.views(tracked), strict=True))
         return [found[run] for run in runs]
 
+    def _nothing(self, chosen: Filter) -> UserError:
+        places = ", ".join([*map(str, self.roots), *([self.uri] if self.uri else [])])
+        there = {*self._there, *(self._mlflow.listed() if self._mlflow else [])}
+        if not there:
+            return UserError(f"no specrl run in {places}; name another, or use --paper-only")
+        names = ", ".join(sorted({name or "no known name" for name, _ in there}))
+        begun = sorted(begun_s for _, begun_s in there)
+        return UserError(
+            f"no run in {places} fits {chosen.words()}; those there are of {names} and began "
+            f"{_day(begun[0])} to {_day(begun[-1])}: choose among these, or use --paper-only"
+        )
+
     def _from_folders(self, chosen: Filter, tell: Tell) -> list[Run]:
         paths = folders.find_folders(self.roots)
         tell(f"{len(paths)} run folders")
         runs = in_processes(folders.read_folder, paths)
         if paths:
             self.described.append(f"{len(paths)} folders in {', '.join(map(str, self.roots))}")
+        self._there += [(run.experiment, run.created_s) for run in runs]
         return [run for run in runs if chosen.takes(run)]
 
     def _from_mlflow(self, chosen: Filter, tell: Tell) -> list[Run]:
@@ -86,6 +99,14 @@ class Source:
         tracked = self._mlflow.read(chosen.since_s or 0.0)
         self.described.append(f"{len(tracked)} runs in MLflow at {self.uri}")
         return [run for name, run in tracked if chosen.takes(run, name)]
+
+
+def _day(time_s: float) -> str:
+    """As `since` reads it, to the minute."""
+    try:
+        return datetime.fromtimestamp(time_s).isoformat(timespec="minutes")
+    except (OverflowError, OSError, ValueError):  # of a damaged record
+        return f"{time_s:g} s"
 
 
 def since(text: str) -> float:

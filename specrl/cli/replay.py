@@ -4,7 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from specrl.cli.outcome import FAILED, MISTAKE
+from specrl.cli.outcome import FAILED, INTERRUPTED, MISTAKE, OneLineParser, tell
 from specrl.config.bounds import not_empty
 from specrl.config.tracking import check_uri
 from specrl.errors import RunError, UserError
@@ -12,14 +12,16 @@ from specrl.run_folder import exclusive
 from specrl.telemetry.mlflow_run import ui_command
 from specrl.telemetry.replay import replay
 
+PROGRAM = "specrl-replay"
+
 
 def main(arguments: list[str] | None = None) -> int:
     """Exit code 0 when every folder is in MLflow, else that of the first which is not.
 
     2 is a mistake in the command or its folder, 1 a failure of MLflow; each is one line.
     """
-    parser = argparse.ArgumentParser(
-        prog="specrl-replay",
+    parser = OneLineParser(
+        prog=PROGRAM,
         description="Writes the steps of finished runs that MLflow lacks. Repeating it is safe.",
         epilog="example: specrl-replay outputs/* --uri http://tracking:5000",
     )
@@ -45,6 +47,8 @@ def main(arguments: list[str] | None = None) -> int:
         except (UserError, RunError) as error:
             codes.append(_tell(error))
             continue
+        except KeyboardInterrupt:
+            return tell(PROGRAM, "interrupted; the same command writes the rest", INTERRUPTED)
         sys.stdout.write(
             f"{folder}: {done.written} steps written, {done.present} already there "
             f"(experiment {done.experiment}, run {done.run_id})\n  {ui_command(done.uri)}\n"
@@ -60,5 +64,4 @@ def _check(options: argparse.Namespace) -> None:
 
 
 def _tell(error: UserError | RunError) -> int:
-    sys.stderr.write(f"{error}\n")
-    return MISTAKE if isinstance(error, UserError) else FAILED
+    return tell(PROGRAM, error, MISTAKE if isinstance(error, UserError) else FAILED)

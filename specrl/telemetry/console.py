@@ -17,7 +17,6 @@ from specrl.types import GenerationProgress, Metrics
 
 REFRESH_S = 0.25
 QUIET_LINE_S = 30.0
-SHOWN_DRAFT_S = 0.01
 
 
 class PipeSafeConsole(Console):
@@ -65,7 +64,8 @@ class ConsoleSink(Sink):
         self._close_bar()
         summary = summarize(read_run(self._folder).records)
         if summary is not None:
-            self._console.print(_table(self._folder.name, summary))
+            self._line(f"{self._folder.name}: {summary.arm.steps} steps, mean per step")
+            self._console.print(_table(summary))
             for line in _summary_lines(summary):
                 self._line(line)
         self._line(f"{status}; every step is in {self._folder / METRICS_FILE}")
@@ -150,7 +150,7 @@ def step_line(step: int, total_steps: int | None, metrics: Metrics) -> str:
         parts.append("draft collapsed")
     stages = [stage for stage in STAGES if f"time/{stage}_s" in metrics]
     parts += [f"{stage} {_seconds(metrics[f'time/{stage}_s'])}" for stage in stages]
-    if metrics.get("time/draft_s", 0.0) >= SHOWN_DRAFT_S:
+    if "draft/loss" in metrics:  # the stage is there, and empty, also where no draft is trained
         parts.append(f"(draft {_seconds(metrics['time/draft_s'])})")
     if stages:
         parts.append(f"total {_seconds(metrics['time/step_s'])} s")
@@ -159,9 +159,8 @@ def step_line(step: int, total_steps: int | None, metrics: Metrics) -> str:
     return "  ".join(parts)
 
 
-def _table(name: str, summary: RunSummary) -> Table:
-    arm = summary.arm
-    table = Table(title=f"{name}: {arm.steps} steps, mean per step", title_justify="left")
+def _table(summary: RunSummary) -> Table:
+    arm, table = summary.arm, Table()
     table.add_column("stage")
     table.add_column("seconds", justify="right")
     table.add_column("share", justify="right")

@@ -74,7 +74,8 @@ def read_run(folder: Path) -> RunLog:
     info = read_info(folder)
     if info is None and not metrics_path.exists():
         raise UserError(
-            f"{folder} is not a run folder: it has neither {INFO_FILE} nor {METRICS_FILE}"
+            f"{folder} is not a run folder: it has neither {INFO_FILE} nor {METRICS_FILE}; "
+            "name outputs/<run>"
         )
     records, _ = read_from(metrics_path, 0)
     by_step: dict[int, StepRecord] = {}

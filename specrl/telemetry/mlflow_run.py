@@ -50,7 +50,10 @@ class MlflowRun:
         """
         info = read_info(run_folder)
         if info is None:
-            raise RunError(f"{run_folder / INFO_FILE} is missing or damaged; MLflow needs it")
+            raise RunError(
+                f"{run_folder / INFO_FILE} is missing or damaged, and MLflow needs it; the run's "
+                "own command writes it anew"
+            )
         self._uri = uri
         self._client = connect(uri, timeout_s)
         self._monitor: Any = None

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from specrl.config.tracking import MlflowConfig
 from specrl.telemetry.jsonl import METRICS_FILE, StepRecord, read_from
+from specrl.telemetry.mlflow_client import reason_of
 from specrl.telemetry.mlflow_run import MlflowRun, absolute_uri
 from specrl.telemetry.sink import Sink
 from specrl.types import Metrics
@@ -130,12 +131,15 @@ class MlflowSink(Sink):
             if self._config.system_metrics:
                 run.watch_system()
         except Exception as error:
-            self._warn(f"MLflow at {self._uri}: config artifact or system metrics failed: {error}")
+            self._warn(
+                f"MLflow at {self._uri}: config artifact or system metrics failed "
+                f"({reason_of(error)}); metrics go on; for the rest check its artifact store or "
+                "set tracking.system_metrics=false"
+            )
 
     def _report(self, error: Exception) -> None:
         logger.debug("MLflow at %s failed", self._uri, exc_info=error)
-        reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
-        self._reason = reason
+        reason = self._reason = reason_of(error)
         if self._warned:
             return
         self._warned = True

@@ -30,7 +30,10 @@ def replay(folder: Path, uri: str | None = None, experiment: str | None = None) 
     """
     log = read_run(folder)
     if log.info is None:
-        raise UserError(f"{folder / INFO_FILE} is missing or damaged; a replay needs it")
+        raise UserError(
+            f"{folder / INFO_FILE} is missing or damaged, and a replay needs it; the run's own "
+            "command writes it anew"
+        )
     tracking = log.info.config.get("tracking") or {}
     default = MlflowConfig()
     uri = absolute_uri(uri or tracking.get("uri") or default.uri)

@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -30,7 +31,8 @@ SPEC = Truth(alpha=2.6, cost=1.7)
         (["--warmup", "-1", "--paper-only"], "--warmup -1 is below 0"),
         (["--mlflow", "file.db"], "--mlflow=file.db is no address that MLflow can use"),
         (["--mlflow", "sqlite:///gone.db"], "--mlflow sqlite:///gone.db: no such file"),
-        (["--paper-only", "--out", "a_file"], "--out a_file is a file; name a folder"),
+        (["--paper-only", "--out", "a_file"], "--out a_file: a_file is a file; name a folder"),
+        (["--paper-only", "--out", "a_file/x"], "--out a_file/x: "),
         (["--since", "", "--paper-only"], "--since is no date"),
         (["--mlflow", "sqlite:///a_file"], "--mlflow sqlite:///a_file: no MLflow database"),
         ([], "no --runs or --mlflow, and no folder outputs"),
@@ -48,7 +50,8 @@ def test_a_mistake_is_one_line_and_code_2(
     assert main(words) == 2
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 1
-    assert lines[0].startswith(f"analysis: {message}")
+    assert lines[0].startswith(f"python -m analysis: {message}")
+    assert "; " in lines[0]
     assert (tmp_path / "a_file").stat().st_size == 0
 
 
@@ -56,7 +59,11 @@ def test_a_mistake_is_one_line_and_code_2(
 def test_an_empty_folder_name_is_refused(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
         main([flag, ""])
-    assert f"{flag}: is empty" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert said == (
+        f"python -m analysis: argument {flag}: is empty; name a folder; "
+        "see python -m analysis --help\n"
+    )
 
 
 def test_a_folder_name_that_is_no_utf_8_is_shown_with_escapes(tmp_path: Path) -> None:
@@ -67,10 +74,25 @@ def test_a_folder_name_that_is_no_utf_8_is_shown_with_escapes(tmp_path: Path) ->
 def test_filters_that_leave_no_run_say_so(tmp_path: Path) -> None:
     write_folder(tmp_path / "run", run_of(AR))
     source = Source([tmp_path])
-    with pytest.raises(UserError, match="--experiment demo"):
-        source.read(Filter(("demo",)), untold)
-    with pytest.raises(UserError, match="--since"):
-        source.read(Filter(since_s=1e12), untold)
+    (run,) = source.read(Filter(), untold)
+    day = datetime.fromtimestamp(run.created_s).isoformat(timespec="minutes")
+    with pytest.raises(UserError) as caught:
+        source.read(Filter(("demo", "a b"), since("2100-01-01")), untold)
+    assert str(caught.value) == (
+        f"no run in {tmp_path} fits --experiment demo 'a b' --since 2100-01-01T00:00; those there "
+        f"are of {run.experiment} and began {day} to {day}: choose among these, or use --paper-only"
+    )
+    with pytest.raises(UserError, match=r"fits --since 1e[+]30 s; those"):
+        source.read(Filter(since_s=1e30), untold)
+
+
+def test_a_folder_that_cannot_be_written_is_one_line_with_the_fix(capsys) -> None:
+    assert main(["--paper-only", "--out", "/proc/self/report"]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("python -m analysis: ")
+    assert "/proc/self/report" in said
+    assert "; name another folder" in said
+    assert said.count("\n") == 1
 
 
 def test_experiments_are_chosen_by_name_or_pattern() -> None:
@@ -158,6 +180,8 @@ def test_mlflow_gives_the_run_that_its_folder_gives(tmp_path: Path) -> None:
         assert found.evaluations.equals(run.evaluations)
         same = ("name", "key", "config", "status", "git_commit", "machine", "overrides")
         assert all(getattr(found, field) == getattr(run, field) for field in same)
+    with pytest.raises(UserError, match=r"fits --since 2100.*; those there are of tests and began"):
+        Source([], uri).read(Filter(since_s=since("2100-01-01")), untold)
     both = Source([tmp_path / "runs"], uri)
     assert len(both.read(Filter(), untold)) == 3
     only = Source([], uri)

@@ -283,7 +283,9 @@ def test_a_folder_without_a_step_says_so(tmp_path: Path, text: str) -> None:
     folder = write_folder(tmp_path / "run", EAGLE_RUN)
     (folder / "metrics.jsonl").write_text(text)
     report = compose(load_paper(), [read_folder(folder)], no_views, 1, untold)
-    assert [p.text for p in report.problems if p.left_out] == ["no finished step"]
+    assert [p.text for p in report.problems if p.left_out] == [
+        "no finished step; let it run longer"
+    ]
 
 
 def test_folders_are_found_below_a_root_and_an_empty_root_is_refused(tmp_path: Path) -> None:

@@ -47,10 +47,11 @@ def test_a_step_without_speculation_or_evaluation_says_nothing_of_them():
 
 
 def test_a_step_says_what_the_draft_costs_and_that_it_has_collapsed():
-    line = step_line(3, 20, STEP | {"time/draft_s": 0.5, "spec/draft_collapsed": 1.0})
+    trained = {"time/draft_s": 0.5, "draft/loss": 0.3, "spec/draft_collapsed": 1.0}
+    line = step_line(3, 20, STEP | trained)
     assert "acceptance 2.00  draft collapsed  data" in line
     assert "training 5.00  (draft 0.50)  total" in line
-    healthy = step_line(3, 20, STEP | {"time/draft_s": 0.0, "spec/draft_collapsed": 0.0})
+    healthy = step_line(3, 20, STEP | {"time/draft_s": 0.02, "spec/draft_collapsed": 0.0})
     assert healthy == step_line(3, 20, STEP)
 
 
@@ -126,6 +127,7 @@ def test_the_summary_weighs_acceptance_by_drafts():
 
 
 def test_the_closing_summary_names_shares_files_and_the_mlflow_command(tmp_path):
+    tmp_path = tmp_path / "arithmetic-smollm2_135m_math-eagle3-k3-dapo-online-0046867f"
     jsonl = JsonlSink(tmp_path, config={})
     jsonl.start()
     jsonl.log(0, {"eval/accuracy": 0.25})
@@ -133,6 +135,7 @@ def test_the_closing_summary_names_shares_files_and_the_mlflow_command(tmp_path)
     text, console = recorded()
     ConsoleSink(tmp_path, console=console, ui="mlflow ui --here").finish("finished")
     shown = text.getvalue()
+    assert f"{tmp_path.name}: 1 steps, mean per step" in shown.splitlines()
     for expected in (
         "generation", "60.0%", "2.5%", "R_gen", "acceptance length (bonus token included): 2.00",
         "generation: 500 tokens/s", "accuracy: first 0.250", "finished", "mlflow ui --here",
