@@ -25,11 +25,13 @@ from result import machine, publish
 from safetensors.torch import load_file
 
 from specrl.algo.acceptance import acceptance_length, total
-from specrl.build import build_drafter, first_draft, prepared
+from specrl.build import build_drafter, draft_outlook, first_draft, prepared
 from specrl.build_processes import build_cluster, build_sampling, spawn_engines
+from specrl.checkpoint import RunState
 from specrl.config.compose import load
 from specrl.config.drafter import NoDrafterConfig
 from specrl.config.train import TrainConfig
+from specrl.draft_init import read_record
 from specrl.drafter import NoDrafter
 from specrl.learner.folder_snapshot import folder_snapshot
 from specrl.learner.snapshot import write_draft
@@ -170,7 +172,8 @@ def measure(config: TrainConfig, options: argparse.Namespace, work: Path) -> dic
             config.rollout.top_p,
             console.note,
         )
-        auto = AutoLengthEngine(eagle, costs, max(LENGTHS), console.note)
+        promised = draft_outlook(config, read_record(draft), [], RunState(), console.note).promised
+        auto = AutoLengthEngine(eagle, costs, max(LENGTHS), console.note, promised)
         arms: Arms = {AUTOREGRESSIVE: (ar, None), "auto": (auto, None)}
         arms |= {f"k={k}": (eagle, k) for k in options.lengths}
         for mode in options.modes:

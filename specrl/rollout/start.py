@@ -10,6 +10,7 @@ from specrl.rollout.settings import EngineSettings
 
 EXTENSION = "specrl.rollout.worker_extension.WorkerExtension"
 CPU_KV_CACHE_BYTES = 2 * 1024**3
+CPU_BLOCK_TOKENS = 32  # the smallest of the CPU's attention: a group shares most of its prompt
 
 
 def start_vllm(settings: EngineSettings) -> Any:
@@ -46,7 +47,11 @@ def engine_arguments(settings: EngineSettings, on_cpu: bool) -> dict[str, Any]:
     """
     defaults: dict[str, Any] = {}
     if on_cpu:
-        defaults = {"enforce_eager": True, "kv_cache_memory_bytes": CPU_KV_CACHE_BYTES}
+        defaults = {
+            "enforce_eager": True,
+            "kv_cache_memory_bytes": CPU_KV_CACHE_BYTES,
+            "block_size": CPU_BLOCK_TOKENS,
+        }
     speculation = speculation_argument(settings.speculative_config, on_cpu)
     needed = {
         "model": settings.model,

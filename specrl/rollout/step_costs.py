@@ -26,6 +26,9 @@ PROMPT_TOKENS = 64
 WARM_STEPS = 1
 TIMED_STEPS = 3
 PREFILL_STEPS = 16
+FEW = 4
+"""Requests up to which steps are so short that noise decides: timed again where time is left."""
+
 BUDGET_S = 55.0
 STEADY_TEMPERATURE = 0.02
 """Sampled as in a rollout, at its full cost, yet so surely that the text soon repeats itself: then
@@ -166,33 +169,26 @@ def measure_step_costs(
     a minute are left out: beyond the table nothing is drafted.
     """
     lengths = tuple(sorted({*(k for k in LENGTHS if k < longest), longest}))
-    batches = batch_sizes(largest_batch)
-    rows: list[tuple[float, ...]] = []
-    plain: list[float] = []
-    spreads: list[float] = []
     at, load = datetime.now(UTC).isoformat(timespec="seconds"), os.getloadavg()[0]
     deadline = clock() + BUDGET_S
-    for batch in batches:
+    least: dict[int, list[StepTiming]] = {}
+    took_s: dict[int, float] = {}
+    for batch in batch_sizes(largest_batch):
         began = clock()
-        schedules = [((batch, 0),), ((batch, 0), (batch + 1, 1))]
-        schedules += [((batch, k),) for k in lengths[1:]]
-        first = [_slowest(replicas, batch, schedule, top_p) for schedule in schedules]
-        if first[0].batch != batch:  # the engine runs fewer at once
+        timings = _least_of_visits(replicas, batch, lengths, top_p)
+        if timings[0].batch != batch:  # the engine runs fewer at once
             break
-        # Noise only adds, and comes in spells: each length is visited twice, some time apart.
-        again = [_slowest(replicas, batch, schedule, top_p) for schedule in reversed(schedules)]
-        alone, *cells = (min(p, key=_seconds) for p in zip(first, reversed(again), strict=True))
-        plain.append(min(alone.seconds, cells[0].seconds))
-        rows.append(full_draft_seconds(lengths, cells))
-        spreads += [timing.spread for timing in (alone, *cells)]
-        if clock() + 2 * (clock() - began) > deadline:
+        least[batch], took_s[batch] = timings, clock() - began
+        if clock() + 2 * took_s[batch] > deadline:
             break
-    costs = StepCosts(batches[: len(rows)], lengths, tuple(rows), tuple(plain))
-    return Measured(costs, at, load, median(spreads))
-
-
-def _seconds(timing: StepTiming) -> float:
-    return timing.seconds
+    for batch in least:
+        if batch <= FEW and clock() + took_s[batch] <= deadline:
+            again = _least_of_visits(replicas, batch, lengths, top_p)
+            least[batch] = _lesser(least[batch], again)
+    rows = tuple(full_draft_seconds(lengths, cells) for _, *cells in least.values())
+    plain = tuple(min(alone.seconds, still.seconds) for alone, still, *_ in least.values())
+    spread = median(timing.spread for timings in least.values() for timing in timings)
+    return Measured(StepCosts(tuple(least), lengths, rows, plain), at, load, spread)
 
 
 def batch_sizes(largest: int) -> tuple[int, ...]:
@@ -213,6 +209,25 @@ def full_draft_seconds(lengths: Sequence[int], cells: Sequence[StepTiming]) -> t
         else:
             seconds.append(float("inf"))
     return tuple(seconds)
+
+
+def _least_of_visits(
+    replicas: Sequence[Actor], batch: int, lengths: Sequence[int], top_p: float
+) -> list[StepTiming]:
+    """Never drafting, drafting only when more run, then each other length.
+
+    Noise only adds, and comes in spells: each is visited twice, some time apart.
+    """
+    schedules = [((batch, 0),), ((batch, 0), (batch + 1, 1))]
+    schedules += [((batch, k),) for k in lengths[1:]]
+    there = [_slowest(replicas, batch, schedule, top_p) for schedule in schedules]
+    back = [_slowest(replicas, batch, schedule, top_p) for schedule in reversed(schedules)]
+    return _lesser(there, back[::-1])
+
+
+def _lesser(some: Sequence[StepTiming], others: Sequence[StepTiming]) -> list[StepTiming]:
+    pairs = zip(some, others, strict=True)
+    return [min(pair, key=lambda timing: timing.seconds) for pair in pairs]
 
 
 def _slowest(replicas: Sequence[Actor], batch: int, schedule: Schedule, top_p: float) -> StepTiming:

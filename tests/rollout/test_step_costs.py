@@ -128,9 +128,11 @@ class DisturbedWorker(TimedWorker):
         return replace(timing, seconds=timing.seconds * (2 if self.disturbed >= 0 else 1))
 
 
-def test_a_spell_of_noise_leaves_no_trace_in_the_costs() -> None:
+@pytest.mark.parametrize("timings", [5, 14])
+def test_a_spell_of_noise_leaves_no_trace_in_the_costs(timings: int) -> None:
     quiet = measure_step_costs(actors(TimedWorker()), 8, longest=7, top_p=0.9).costs
-    assert measure_step_costs(actors(DisturbedWorker()), 8, longest=7, top_p=0.9).costs == quiet
+    disturbed = actors(DisturbedWorker(disturbed=timings))
+    assert measure_step_costs(disturbed, 8, longest=7, top_p=0.9).costs == quiet
 
 
 def test_an_engine_is_measured_at_its_first_start_only(tmp_path: Path) -> None:
