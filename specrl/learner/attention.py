@@ -141,8 +141,9 @@ def _rows(x_S: Tensor, rows: int, width: int) -> Tensor:
 def _sdpa(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
     """[N, length, heads, D] each to [N * length, heads, D]; causal where mask is None."""
     repeat = query.shape[2] // key.shape[2]
-    if mask is not None and query.device.type == "cpu" and _is_short(query, key):
-        short: Tensor = _short_attention(query, key, value, mask)
+    if query.device.type == "cpu" and _is_short(query, key):
+        causal = query.new_full((query.shape[1], key.shape[1]), -torch.inf).triu(1)[None, None]
+        short: Tensor = _short_attention(query, key, value, causal if mask is None else mask)
         return short
     if repeat > 1:
         key, value = (x.repeat_interleave(repeat, dim=2) for x in (key, value))

@@ -41,7 +41,7 @@ class _RMSNorm(torch.autograd.Function):
         normed = x.float() * scale
         grad32 = grad.float()
         grad_weight = (grad32 * normed).flatten(0, -2).sum(0)
-        grad_normed = grad32.mul_(weight_H)
+        grad_normed = grad32 * weight_H
         projection = (grad_normed * normed).mean(-1, keepdim=True)
         grad_x = grad_normed.sub_(normed.mul_(projection)).mul_(scale)
         return grad_x.to(x.dtype), grad_weight.to(weight_H.dtype), None
