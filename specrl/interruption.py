@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM finish the step in hand; a second one stops at once."""
+"""Ctrl-C and SIGTERM finish the step in hand; a second Ctrl-C stops at once."""
 
 import os
 import signal
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 
-ANNOUNCEMENT = "finishing the step in hand, then saving; once more stops at once"
+ANNOUNCEMENT = "finishing the step in hand, then saving; Ctrl-C then stops at once"
 SAME_KEY_PRESS_S = 0.5  # a held key, or a launcher that passes on what the terminal sent too
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -21,8 +21,9 @@ class Interruption:
 
 @contextmanager
 def interruption() -> Iterator[Interruption]:
-    """Catches the first SIGINT or SIGTERM; the second raises KeyboardInterrupt.
+    """Catches the first SIGINT or SIGTERM; a SIGINT after it raises KeyboardInterrupt.
 
+    A second SIGTERM means nothing: Slurm sends several, and kills in the end what does not leave.
     The handler writes to the bare file: printing could meet a print that the signal interrupted.
     Outside the main thread signals are left alone.
     """
@@ -35,7 +36,8 @@ def interruption() -> Iterator[Interruption]:
 
     def handle(number: int, _frame: FrameType | None) -> None:
         nonlocal first_s
-        if state.requested and time.monotonic() - first_s > SAME_KEY_PRESS_S:
+        again = state.requested and time.monotonic() - first_s > SAME_KEY_PRESS_S
+        if again and number == signal.SIGINT:
             raise KeyboardInterrupt
         if state.requested:
             return

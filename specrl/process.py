@@ -8,6 +8,7 @@ from pathlib import Path
 import psutil
 
 PID_NAMESPACE = Path("/proc/self/ns/pid")
+OOM_KILLS = Path("/proc/vmstat")
 START_TOLERANCE_S = 2.0  # the clock of the start moves with adjustments of the machine's clock
 
 
@@ -47,6 +48,15 @@ def process_id(pid: int) -> ProcessId:
     """A living process of this machine."""
     started_s = psutil.Process(pid).create_time()
     return ProcessId(socket.gethostname(), pid, started_s, _namespace())
+
+
+def oom_kills() -> int:
+    """Processes that this machine's kernel killed for memory since its start."""
+    try:
+        words = OOM_KILLS.read_text().split()
+        return int(words[words.index("oom_kill") + 1])
+    except (OSError, ValueError):  # not Linux, or an old kernel
+        return 0
 
 
 def _namespace() -> int:

@@ -154,6 +154,18 @@ def test_a_second_signal_stops_at_once(tmp_path: Path) -> None:
     assert signal.getsignal(signal.SIGINT) is before
 
 
+def test_a_scheduler_that_repeats_sigterm_does_not_stop_the_step_in_hand(tmp_path: Path) -> None:
+    parts, _ = make_parts(tmp_path)
+
+    def twice() -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(1.01 * SAME_KEY_PRESS_S)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    interrupt_during_rewards(parts, twice)
+    assert train(parts, make_plan(steps=50), RunState()).step == 1
+
+
 def test_a_held_key_counts_once(tmp_path: Path) -> None:
     parts, _ = make_parts(tmp_path)
 

@@ -6,7 +6,13 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from specrl.cluster.ray_actors import OBJECT_STORE_BYTES, RayActors, first_line, ray_environment
+from specrl.cluster.death import first_line
+from specrl.cluster.ray_actors import (
+    OBJECT_STORE_BYTES,
+    RayActors,
+    keeping_sigterm,
+    ray_environment,
+)
 from specrl.config.node_layout import check_machine
 from specrl.errors import RunError, UserError
 
@@ -32,7 +38,7 @@ class LocalRay(RayActors):
 
 def _started_ray(temp_dir: str | None) -> Any:
     """Ray of this process alone, also where another Ray runs on the machine."""
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), keeping_sigterm():
         warnings.simplefilter("ignore")
         import ray
 
@@ -42,9 +48,9 @@ def _started_ray(temp_dir: str | None) -> Any:
                 num_cpus=0,  # actors ask for none; Ray would start a spare worker for each
                 include_dashboard=False,
                 log_to_driver=False,
-                logging_level=logging.ERROR,
+                logging_level=logging.CRITICAL,  # what Ray says of a failed start, we do
                 object_store_memory=OBJECT_STORE_BYTES,
-                _temp_dir=temp_dir,
+                _temp_dir=str(Path(temp_dir).expanduser().absolute()) if temp_dir else None,
             )
         except Exception as error:  # Ray raises a bare one when it does not start in time
             ray.shutdown()

@@ -1,14 +1,19 @@
 """Actors as Ray processes, wherever their Ray runs."""
 
 import os
+import signal
 import sys
+import threading
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from specrl.cluster.death import cause_of, first_line, output_since
 from specrl.errors import ActorDied, RunError
+from specrl.process import oom_kills
 from specrl.types import Placement
 
 EXIT_S = 5.0  # how long processes may take to end by themselves
@@ -24,6 +29,17 @@ OBJECT_STORE_BYTES = 256 * 1024 * 1024
 def ray_environment() -> dict[str, str]:
     """What Ray's processes must find in their environment; the user's own values of some win."""
     return {**DEFAULTS, **os.environ, **NO_USAGE_STATS}
+
+
+@contextmanager
+def keeping_sigterm() -> Iterator[None]:
+    """Round `ray.init`, which takes SIGTERM, also below Python; a handler of ours stays."""
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        if callable(before) and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, before)
 
 
 class RayActors:
@@ -52,8 +68,9 @@ class RayActors:
             "runtime_env": {"env_vars": {**hidden, **placement.env}},
         }
         remote = self._ray.remote(_Host).options(**options)
+        log_start = log.stat().st_size if log.exists() else 0
         handle = remote.remote(target, args, placement.cores, str(log))
-        actor = RayActor(self._ray, name, handle, log)
+        actor = RayActor(self._ray, name, handle, log, log_start)
         self._actors.append(actor)
         return actor
 
@@ -78,11 +95,13 @@ class RayActors:
 
 
 class RayActor:
-    """Implements `Actor`."""
+    """Implements `Actor`. `log` is its own from byte `log_start` on."""
 
-    def __init__(self, ray: Any, name: str, handle: Any, log: Path) -> None:
+    def __init__(self, ray: Any, name: str, handle: Any, log: Path, log_start: int) -> None:
         self._ray = ray
         self._handle = handle
+        self._log_start = log_start
+        self._oom_kills = oom_kills()
         self.name = name
         self.log = log
 
@@ -107,8 +126,11 @@ class RayActor:
         except errors.RayTaskError as error:
             raise _original(error, self.name) from None
         except errors.RayError as error:
+            output = output_since(self.log, self._log_start)
+            cause = cause_of(error, output, oom_kills() > self._oom_kills)
             raise ActorDied(
-                f"{self.name} died: {first_line(error)}; its log is {self.log}"
+                f"{self.name} died: {cause}; the same command goes on from the last checkpoint; "
+                f"its log is {self.log}"
             ) from None
 
 
@@ -164,8 +186,3 @@ def _original(error: Any, name: str) -> BaseException:
     if isinstance(cause, Exception):
         return cause
     return RunError(f"{name} failed: {first_line(error)}")
-
-
-def first_line(error: object) -> str:
-    """The first line of the message with something on it."""
-    return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)

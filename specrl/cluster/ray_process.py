@@ -14,7 +14,7 @@ from specrl.cluster.ray_actors import OBJECT_STORE_BYTES
 
 START = "import sys; from ray.scripts.scripts import main; sys.exit(main())"
 PR_SET_PDEATHSIG = 1
-TO_THE_TASK = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR2)
+TO_THE_TASK = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
 """Slurm sends them to every process of a task; what they mean is the task's own to decide."""
 
 ANY_PORT = ("--min-worker-port=0", "--max-worker-port=0", "--dashboard-agent-listen-port=0")

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from specrl.cluster.ray_actors import RayActors, first_line
+from specrl.cluster.death import first_line
+from specrl.cluster.ray_actors import RayActors, keeping_sigterm
 from specrl.cluster.slurm_task import Allocation
 from specrl.errors import RunError
 
@@ -78,12 +79,13 @@ def _connected(allocation: Allocation) -> Any:
     end = time.monotonic() + allocation.deadline_s
     while True:
         try:
-            ray.init(
-                address=allocation.ray,
-                _node_ip_address=host,
-                log_to_driver=False,
-                logging_level=logging.ERROR,
-            )
+            with keeping_sigterm():
+                ray.init(
+                    address=allocation.ray,
+                    _node_ip_address=host,
+                    log_to_driver=False,
+                    logging_level=logging.ERROR,
+                )
             return ray
         except (ValueError, OSError, RuntimeError) as error:
             ray.shutdown()

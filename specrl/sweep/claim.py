@@ -7,7 +7,14 @@ from typing import Literal
 
 from specrl.process import ProcessId
 from specrl.sweep.point import PointTask
-from specrl.sweep.status import Status, changing, is_alive, write_status
+from specrl.sweep.status import (
+    Status,
+    changing,
+    is_alive,
+    known,
+    left_behind,
+    write_status,
+)
 
 Claim = Literal["ours", "theirs", "done"]
 Alive = Callable[[Status], bool | None]
@@ -24,7 +31,8 @@ def claim(task: PointTask, launcher: ProcessId, since_s: float, alive: Alive) ->
             return "done"
         if status is not None and status.process != launcher and _held(task, status, alive):
             return "theirs"
-        write_status(task.folder, _queued(task, status or Status("queued"), launcher))
+        before = left_behind(task.folder, known(status, Status("queued")))
+        write_status(task.folder, _queued(task, before, launcher))
     return "ours"
 
 
@@ -35,8 +43,8 @@ def is_done(task: PointTask, status: Status, since_s: float) -> bool:
 
 
 def _held(task: PointTask, status: Status, alive: Alive) -> bool:
-    known = None if status.over else alive(status)
-    return is_alive(task.folder, status) if known is None else known
+    waits_or_runs = alive(status)  # also a job that Slurm took back after it had failed
+    return is_alive(task.folder, status) if waits_or_runs is None else waits_or_runs
 
 
 def _queued(task: PointTask, before: Status, launcher: ProcessId) -> Status:

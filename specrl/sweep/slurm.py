@@ -1,14 +1,11 @@
-"""Points as Slurm jobs, through submitit; what became of them is asked of squeue, not of sacct."""
+"""Points as Slurm jobs, through submitit."""
 
-import os
 import shlex
 import shutil
-import subprocess
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,16 +20,12 @@ from specrl.config.train import TrainConfig
 from specrl.errors import UserError
 from specrl.sweep.executor import Job, JobEnd
 from specrl.sweep.point import PointTask
-from specrl.sweep.slurm_job import JOB_FOLDER, REQUEUE_MARK, PointOnNodes
+from specrl.sweep.slurm_job import JOB_FOLDER, REQUEUE_MARK, STOP_SIGNAL, PointOnNodes
+from specrl.sweep.slurm_queue import Queue, ask
 from specrl.sweep.status import Status
 
-COMMAND_S = 60.0  # squeue and scancel answer within it, or count as not answering
 LINGER_S = 60  # beside signal_delay_s: how long tasks may outlive the first that ended
 COMMANDS = ("sbatch", "srun", "squeue", "scancel", "scontrol")
-ENDED = (
-    *("BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY"),
-    *("PREEMPTED", "REVOKED", "TIMEOUT"),
-)
 COMPLAINTS = ("srun: error: ", "slurmstepd: error: ")
 SUBMITIT_STARTS = "Starting with JobEnvironment("
 LOG_TAIL_BYTES = 1 << 16
@@ -88,7 +81,7 @@ class SlurmJob:
 
     id: str
     log: Path
-    queue: "Queue"
+    queue: Queue
     stopped: bool = False
 
     def poll(self) -> JobEnd | None:
@@ -97,20 +90,19 @@ class SlurmJob:
             return None
         if entry.state == "COMPLETED":
             return JobEnd()
-        why = f" ({entry.reason})" if entry.reason not in {"", "None"} else ""
         said = f": {words}" if (words := complaint(self.log)) else ""
-        return JobEnd(f"Slurm job {self.id} ended as {entry.state}{why}{said}")
+        return JobEnd(f"{entry.words(self.id)}{said}")
 
     def stop(self) -> None:
         """What runs saves and ends; what waits, or is asked again, is cancelled."""
         entry = self.queue.entry(self.id)
-        runs = entry is not None and entry.state == "RUNNING"
-        _ask("scancel", *([] if self.stopped or not runs else ["--signal=TERM"]), self.id)
+        saves = entry is not None and entry.state == "RUNNING" and not self.stopped
+        ask("scancel", *([f"--signal={STOP_SIGNAL.name}"] if saves else []), self.id)
         self.stopped = True
 
     def kill(self) -> None:
-        _ask("scancel", "--signal=KILL", self.id)
-        _ask("scancel", self.id)
+        ask("scancel", "--signal=KILL", self.id)
+        ask("scancel", self.id)
 
 
 @dataclass(frozen=True)
@@ -127,41 +119,6 @@ class Refused:
     def stop(self) -> None: ...
 
     def kill(self) -> None: ...
-
-
-@dataclass(frozen=True)
-class Entry:
-    """What squeue says of a job; GONE once Slurm has forgotten it."""
-
-    state: str
-    reason: str
-
-    @property
-    def ended(self) -> bool:
-        return self.state in ENDED or self.state == "GONE"
-
-
-@dataclass
-class Queue:
-    """The user's jobs, all asked for in one go at most every `poll_s` seconds."""
-
-    poll_s: float
-    _entries: dict[str, Entry] | None = None
-    _asked_s: float = field(default=float("-inf"))
-
-    def entry(self, job: str) -> Entry | None:
-        """None while Slurm does not answer: nobody knows then."""
-        if time.monotonic() - self._asked_s >= self.poll_s:
-            self._asked_s = time.monotonic()
-            self._entries = _listed()
-        if self._entries is None:
-            return None
-        return self._entries.get(job, Entry("GONE", "squeue does not list it any more"))
-
-    def expect(self, job: str) -> None:
-        """It has just been submitted; the list in hand is older."""
-        if self._entries is not None:
-            self._entries[job] = Entry("PENDING", "")
 
 
 def preview(task: PointTask) -> list[str]:
@@ -211,12 +168,13 @@ def _parameters(cluster: SlurmConfig, folder: Path, name: str) -> dict[str, Any]
     """submitit's names of them; what is None is left to Slurm."""
     # Another task may save what the death of one leaves: srun waits for it before it kills.
     linger_s = cluster.signal_delay_s + LINGER_S
+    mark = f'{shlex.quote(str(folder))}/"$SLURM_JOB_ID"{REQUEUE_MARK}'
     setup = [
+        f"rm -f {mark}",  # of an attempt that Slurm sent back before this script could
         *("export SLURM_KILL_BAD_EXIT=0", f"export SLURM_WAIT={linger_s}"),
         *BATCH_LINES,
         *cluster.setup,
     ]
-    mark = f'{shlex.quote(str(folder))}/"$SLURM_JOB_ID"{REQUEUE_MARK}'
     teardown = [
         "code=$?",
         f'if rm {mark} 2>/dev/null; then scontrol requeue "$SLURM_JOB_ID"; fi',
@@ -254,29 +212,6 @@ def _container(cluster: SlurmConfig) -> list[str]:
 def _options(lines: Sequence[str]) -> Mapping[str, str | bool]:
     pairs = [line.removeprefix("--").partition("=") for line in lines]
     return {name: value if sign else True for name, sign, value in pairs}
-
-
-def _listed() -> dict[str, Entry] | None:
-    said = _ask("squeue", "--noheader", "--me", "--states=all", "--format=%A|%T|%r")
-    if said is None:
-        return None
-    fields = [line.split("|", 2) for line in said.splitlines() if line.count("|") >= 2]
-    return {job.strip(): Entry(state.strip(), reason.strip()) for job, state, reason in fields}
-
-
-def _ask(*command: str) -> str | None:
-    """What the command prints; None when it fails or does not answer."""
-    with suppress(OSError, subprocess.SubprocessError):
-        done = subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            timeout=COMMAND_S,
-            check=True,
-            env={**os.environ, "LC_ALL": "C"},
-        )
-        return done.stdout
-    return None
 
 
 def complaint(log: Path) -> str:

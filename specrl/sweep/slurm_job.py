@@ -16,13 +16,16 @@ from specrl.cluster.slurm_task import SlurmTask, this_task
 from specrl.config.cluster import SlurmConfig
 from specrl.config.train import TrainConfig
 from specrl.sweep.point import PointTask, run_point, train
-from specrl.sweep.status import State, Status, changing, read_status, write_status
+from specrl.sweep.status import State, Status, changing, known, read_status, write_status
 
 JOB_FOLDER = "slurm"
 """Of a run folder: what submitit hands over, the output of every node, Ray's logs."""
 
 REQUEUE_MARK = ".requeue"
 """`<job id>.requeue` in that folder asks the batch script to send the job back to the queue."""
+
+STOP_SIGNAL = signal.SIGUSR1
+"""Asks a job to save and end; after SIGTERM or SIGUSR2, which are Slurm's, it goes on later."""
 
 RESTARTS = "SLURM_RESTART_COUNT"
 REQUEUE_S = 10.0  # what the batch script needs to send the job back to the queue
@@ -47,13 +50,18 @@ class PointOnNodes:
 
 @dataclass
 class _First:
-    """The task that drives. `lost` is the node whose task died, `told` that time is up."""
+    """The task that drives.
+
+    `lost` is the node whose task died, `told` that Slurm wants the nodes, `stopped` that people
+    want the run to end.
+    """
 
     task: PointTask
     here: SlurmTask
     cluster: SlurmConfig
     lost: str = ""
     told: bool = False
+    stopped: bool = False
     backstop: threading.Timer | None = field(default=None, repr=False)
 
     def run(self) -> None:
@@ -79,14 +87,27 @@ class _First:
 
     @contextmanager
     def _signals(self) -> Iterator[None]:
-        """submitit would requeue in the handler, in the middle of a step; the loop saves first."""
-        signal.signal(signal.SIGTERM, _stop)
+        """submitit would requeue in the handler, in the middle of a step; the loop saves first.
+
+        Slurm's SIGTERM means pre-emption, a requeue or scancel; in the loop it is the loop's.
+        """
+        signal.signal(signal.SIGTERM, self._leave_the_nodes)
+        signal.signal(STOP_SIGNAL, self._stop_for_good)
         signal.signal(signal.SIGUSR2, self._time_is_up)
         try:
             yield
         finally:
-            for number in (signal.SIGTERM, signal.SIGUSR2):
+            for number in (signal.SIGTERM, STOP_SIGNAL, signal.SIGUSR2):
                 signal.signal(number, signal.SIG_IGN)
+
+    def _leave_the_nodes(self, _number: int, _frame: FrameType | None) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # Slurm sends it several times
+        self.told = True
+        raise KeyboardInterrupt
+
+    def _stop_for_good(self, _number: int, _frame: FrameType | None) -> None:
+        self.stopped = True
+        os.kill(os.getpid(), signal.SIGTERM)
 
     def _time_is_up(self, _number: int, _frame: FrameType | None) -> None:
         if self.told:
@@ -115,7 +136,8 @@ class _First:
         """Writes down how the job ends and gives the exit code of the task."""
         if self.lost:
             return self._write("failed", f"{self.lost}; {status.reason or 'the run hung'}")
-        if not self.told or status.state == "failed":
+        wanted_back = self.told or status.state == "interrupted"
+        if self.stopped or status.state == "failed" or not wanted_back:
             return 1
         attempts = int(os.environ.get(RESTARTS, "0"))
         if attempts >= self.cluster.max_requeues:
@@ -130,12 +152,8 @@ class _First:
         return 0
 
     def _write(self, state: State, reason: str) -> int:
-        with changing(self.task.folder) as status:
-            assert status is not None
+        with changing(self.task.folder) as found:
+            status = known(found, Status("queued", overrides=self.task.overrides))
             ended = status if status.over else status.ended("interrupted")
             write_status(self.task.folder, replace(ended, state=state, reason=reason))
         return 1
-
-
-def _stop(_number: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt

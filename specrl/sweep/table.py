@@ -10,6 +10,7 @@ from rich.text import Text
 from specrl.errors import UserError
 from specrl.sweep.comparison import arm_figures
 from specrl.sweep.points import Point, counted
+from specrl.sweep.slurm_queue import Queue, told_by_slurm
 from specrl.sweep.status import Status, read_status, settled
 from specrl.telemetry.jsonl import STEP_MARK, read_run
 
@@ -20,6 +21,7 @@ COLOURS = {
     "finished": "green",
     "failed": "red",
     "interrupted": "yellow",
+    "damaged": "red",
     "running": "cyan",
     "queued": "dim",
 }
@@ -46,7 +48,7 @@ class Row:
     @property
     def stopped_short(self) -> bool:
         """Whether it ended without what it was to do."""
-        return self.status.state in ("failed", "interrupted")
+        return self.status.state in ("failed", "interrupted", "damaged")
 
     @property
     def log(self) -> Path:
@@ -79,11 +81,12 @@ def rows_of(points: Sequence[Point]) -> list[Row]:
     """One row for each run folder, in order; a point that was never queued counts as queued."""
     distinct = list({point.folder: point for point in reversed(points)}.values())[::-1]
     figures = arm_figures(distinct)
-    return [_row(point, figures.get(point.folder, {})) for point in distinct]
+    slurm = Queue(poll_s=float("inf"))
+    return [_row(point, slurm, figures.get(point.folder, {})) for point in distinct]
 
 
 def complaints_of(rows: Sequence[Row]) -> list[str]:
-    """A line for each point that failed or was interrupted: why, and what to read."""
+    """A line for each point that did not do what it was to do: why, and what to read."""
     return [
         f"{label}: {row.status.state}: {row.status.reason}; log {row.log}"
         for row, label in zip(rows, labels_of(rows), strict=True)
@@ -147,11 +150,12 @@ def _title(rows: Sequence[Row]) -> str:
     return f"{counted(len(rows))}: {', '.join(counts)}"
 
 
-def _row(point: Point, figures: Mapping[str, float]) -> Row:
+def _row(point: Point, slurm: Queue, figures: Mapping[str, float]) -> Row:
     status = settled(point.folder, read_status(point.folder) or Status("queued"))
+    status = told_by_slurm(status, slurm)
     try:
         metrics = [record.metrics for record in read_run(point.folder).records]
-    except UserError:  # it has not begun
+    except (UserError, OSError):  # it has not begun, or nobody may read it
         metrics = []
     rewards = [step["reward/mean"] for step in metrics if "reward/mean" in step]
     return Row(

@@ -1,5 +1,6 @@
 """A Ray that does not start is one line; no Ray is started here."""
 
+import logging
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,7 +18,10 @@ class SlowRay:
         self.error = error
         self.ended = False
 
-    def init(self, **_: object) -> None:
+    def init(self, logging_level: int, **_: object) -> None:
+        logger = logging.getLogger("ray")
+        logger.setLevel(logging_level)
+        logger.error("Failed to start the dashboard")
         raise self.error
 
     def shutdown(self) -> None:
@@ -33,7 +37,10 @@ class SlowRay:
     ],
 )
 def test_a_start_that_fails_is_one_line_and_leaves_nothing(
-    error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    error: Exception,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     ray = SlowRay(error)
     monkeypatch.setitem(sys.modules, "ray", ray)
@@ -42,6 +49,7 @@ def test_a_start_that_fails_is_one_line_and_leaves_nothing(
     assert str(caught.value).startswith(f"Ray does not start: {error}; ")
     assert "\n" not in str(caught.value)
     assert ray.ended
+    assert caplog.records == []
 
 
 def test_fewer_gpus_than_asked_for_end_ray_again(

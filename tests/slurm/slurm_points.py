@@ -1,6 +1,7 @@
 """Points on the real Slurm of the tests, and two jobs of which most is waiting."""
 
 import shlex
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -41,6 +42,12 @@ def wait_for(condition: Callable[[], object], what: str, log: Path | None = None
         said = log.read_text()[-3000:] if log is not None and log.exists() else ""
         assert time.monotonic() < end, f"{what} did not happen: {said}"
         time.sleep(0.1)
+
+
+def make_room() -> None:
+    """A job arrives that pre-empts those of the partitions low and abrupt."""
+    options = ["--partition=urgent", "--nodes=2", "--exclusive", "--output=/dev/null"]
+    subprocess.run(["sbatch", *options, "--wrap=true"], check=True)
 
 
 class Submitted(NamedTuple):

@@ -39,10 +39,22 @@ def waits(_config: TrainConfig, folder: Path, _overrides: Sequence[str]) -> None
     """Until the second time, or until it is told to stop."""
     if not first_time(folder):
         return
+    wait_for_a_signal()
+
+
+def wait_for_a_signal() -> None:
     with interruption() as stop:
         while not stop.requested:
             time.sleep(0.1)
     raise KeyboardInterrupt
+
+
+def is_deaf_once(_config: TrainConfig, folder: Path, _overrides: Sequence[str]) -> None:
+    """Waits until it is told to stop, and the first time until it is killed."""
+    if first_time(folder):
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        time.sleep(3600)
+    wait_for_a_signal()
 
 
 def seed_0_waits(config: TrainConfig, folder: Path, overrides: Sequence[str]) -> None:

@@ -1,4 +1,4 @@
-"""Points on a real Slurm: two nodes of this machine, no accounting."""
+"""Points on a real Slurm of nodes of this machine, without accounting."""
 
 import json
 import os
@@ -12,17 +12,19 @@ from pathlib import Path
 import psutil
 import pytest
 import slurm_runs
-from slurm_points import PATIENCE_S, POLL_S, point, status, wait_for
+from slurm_points import PATIENCE_S, POLL_S, make_room, point, status, wait_for
 
 from specrl.config.compose import load
 from specrl.config.signature import run_folder
 from specrl.errors import RunError
-from specrl.sweep.executor import Job, JobEnd
+from specrl.sweep.executor import Job
 from specrl.sweep.launch import launch
 from specrl.sweep.point import PointTask
+from specrl.sweep.points import point_of
 from specrl.sweep.slurm import SlurmPoints
 from specrl.sweep.slurm_job import JOB_FOLDER
-from specrl.sweep.status import read_status
+from specrl.sweep.status import Status, read_status
+from specrl.sweep.table import rows_of
 from specrl.telemetry.jsonl import METRICS_FILE, read_run
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -48,14 +50,30 @@ def test_a_failing_and_a_killed_point_do_not_stop_a_good_one_and_are_retried(slu
     assert [(task.folder / "calls").read_text() for task in tasks] == ["x", "xx", "xx"]
 
 
-def test_a_job_that_slurm_requeues_goes_on_by_itself(slurm: Path) -> None:
-    task = point(slurm, slurm_runs.waits, 3)
+def test_a_job_killed_to_make_room_goes_on_by_itself_and_a_cancelled_one_does_not(
+    slurm: Path,
+) -> None:
+    task = point(slurm, slurm_runs.is_deaf_once, 3, "cluster.partition=abrupt")
     (job,) = SlurmPoints(POLL_S).submit([task])
-    wait_for(lambda: (task.folder / "calls").exists(), "the start", job.log)
-    subprocess.run(["scontrol", "requeue", str(job.id)], check=True)
+    calls = task.folder / "calls"
+    wait_for(calls.exists, "the start", job.log)
+    make_room()
+    wait_for(lambda: told(task).state == "queued", "its return to the queue", job.log)
+    wait_for(lambda: calls.read_text() == "xx", "the second start", job.log)
+    assert (status(task).state, status(task).attempt) == ("running", 2)
+    assert job.poll() is None
+
+    subprocess.run(["scancel", str(job.id)], check=True)
     wait_for(job.poll, "the end", job.log)
-    assert job.poll() == JobEnd()
-    assert (status(task).state, status(task).attempt) == ("finished", 2)
+    cancelled = f"Slurm job {job.id} ended as CANCELLED"
+    assert cancelled in str(job.poll())
+    assert cancelled in told(task).reason
+
+
+def told(task: PointTask) -> Status:
+    """What readers are shown."""
+    (row,) = rows_of([point_of(task)])
+    return row.status
 
 
 def test_what_slurm_refuses_is_a_failed_point_with_slurm_s_words(slurm: Path) -> None:
@@ -157,9 +175,10 @@ def metrics_lines(folder: Path) -> int:
     return path.read_text().count("\n") if path.exists() else 0
 
 
-def test_training_over_two_nodes_goes_on_after_preemption_in_the_same_run(slurm: Path) -> None:
+def test_training_over_two_nodes_goes_on_after_pre_emption_in_the_same_run(slurm: Path) -> None:
     words = [
         *("debug=tiny", "cluster=slurm_cpu", "cluster.nodes=2", "seed=7", "steps=40"),
+        "cluster.partition=low",
         *(f"output_dir={slurm}", f"model.cache_dir={slurm / 'cache'}", "evaluation.every=0"),
         *("tracking=mlflow", f"tracking.uri=sqlite:///{slurm / 'mlflow.db'}"),
     ]
@@ -178,7 +197,7 @@ def test_training_over_two_nodes_goes_on_after_preemption_in_the_same_run(slurm:
         assert sweep.poll() is None, (slurm / "sweep.log").read_text()
         before = read_status(folder)
         assert before is not None
-        subprocess.run(["scancel", "--signal=USR2", str(before.job)], check=True)
+        make_room()
         assert sweep.wait(PATIENCE_S) == 0, (slurm / "sweep.log").read_text()
     finally:
         sweep.kill()
@@ -186,7 +205,9 @@ def test_training_over_two_nodes_goes_on_after_preemption_in_the_same_run(slurm:
     assert after is not None
     assert (after.state, after.attempt, after.job) == ("finished", 2, before.job)
     log = folder / JOB_FOLDER / f"{after.job}_0_log.out"
-    assert "going on from" in log.read_text()
+    said = log.read_text()
+    assert "going on from" in said
+    assert "DUE TO PREEMPTION" not in said, "it should have left, saved, within the grace time"
     assert [record.step for record in read_run(folder).records] == list(range(40))
     with sqlite3.connect(slurm / "mlflow.db") as tracked:
         of_points = "SELECT status FROM runs JOIN tags USING (run_uuid) WHERE key = ?"

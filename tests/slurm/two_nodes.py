@@ -1,10 +1,12 @@
-"""A real Slurm of two nodes on this machine, without accounting, as long as it is wanted.
+"""A real Slurm of twice two nodes on this machine, without accounting, as long as it is wanted.
 
     python tests/slurm/two_nodes.py FOLDER COMMAND ...
 
 runs COMMAND with SLURM_CONF set, then takes the cluster down. Needs slurmctld, slurmd and munged
 (Debian: slurm-wlm, munge) and root: the nodes are mount and host-name namespaces of their own, so
-that they share files below FOLDER and not /dev/shm, as two machines would.
+that they share files below FOLDER and not /dev/shm, as machines would. Jobs of the partition
+"test" keep the first two nodes. The others are those of "low" and "abrupt", which a job of "urgent"
+pre-empts: with a grace time, and without.
 """
 
 import os
@@ -22,8 +24,16 @@ from pathlib import Path
 
 PROGRAMS = ("slurmctld", "slurmd", "munged", "unshare")
 START_S = 60.0
-KILL_WAIT_S = 20
-NODES = {"n1": "127.0.1.1", "n2": "127.0.1.2"}
+CANCEL_S = 20.0
+KILL_WAIT_S = 5
+GRACE_S = 90
+NODES = {f"n{number}": f"127.0.1.{number}" for number in (1, 2, 3, 4)}
+PARTITIONS = (
+    "PartitionName=test Nodes=n1,n2 Default=YES OverSubscribe=FORCE:4 PreemptMode=OFF",
+    f"PartitionName=low Nodes=n3,n4 PriorityTier=1 GraceTime={GRACE_S}",
+    "PartitionName=abrupt Nodes=n3,n4 PriorityTier=1",
+    "PartitionName=urgent Nodes=n3,n4 PriorityTier=2 PreemptMode=OFF",
+)
 NODE_SETUP = "mount -t tmpfs tmpfs /dev/shm && hostname {name} && exec slurmd -D -N {name} -L {log}"
 
 
@@ -54,7 +64,7 @@ def two_nodes(folder: Path) -> Iterator[dict[str, str]]:
             command = NODE_SETUP.format(name=name, log=folder / f"slurmd-{name}.log")
             unshared = ["unshare", "--mount", "--uts", "bash", "-c", command]
             processes.append(_started(unshared, folder / f"{name}.log", env))
-        _wait_for(lambda: _idle(env, processes), "both nodes", folder)
+        _wait_for(lambda: _idle(env, processes), "every node", folder)
         yield env
     finally:
         _cancel_all(env)
@@ -67,7 +77,7 @@ def _cancel_all(env: dict[str, str]) -> None:
     if shutil.which("scancel", path=env["PATH"]) is None:
         return
     subprocess.run(["scancel", "--user", _user()], env=env, check=False)
-    end = time.monotonic() + KILL_WAIT_S
+    end = time.monotonic() + CANCEL_S
     while time.monotonic() < end and _asked(["squeue", "--noheader"], env):
         time.sleep(0.2)
 
@@ -86,7 +96,7 @@ def _munged(folder: Path, env: dict[str, str]) -> subprocess.Popen[bytes]:
 
 def _configuration(folder: Path) -> str:
     host = socket.gethostname()
-    controller, first, second = _free_ports(3)
+    controller, *ports = _free_ports(1 + len(NODES))
     cores, memory_mib = os.cpu_count(), 2048
     lines = [
         "ClusterName=specrl",
@@ -117,9 +127,11 @@ def _configuration(folder: Path) -> str:
         *(
             f"NodeName={name} NodeHostname={name} NodeAddr={address} Port={port} "
             f"CPUs={cores} RealMemory={memory_mib} State=UNKNOWN"
-            for (name, address), port in zip(NODES.items(), (first, second), strict=True)
+            for (name, address), port in zip(NODES.items(), ports, strict=True)
         ),
-        "PartitionName=test Nodes=n1,n2 Default=YES MaxTime=INFINITE OverSubscribe=FORCE:4",
+        "PreemptType=preempt/partition_prio",
+        "PreemptMode=REQUEUE",
+        *PARTITIONS,
     ]
     (folder / "state").mkdir()
     return "\n".join(lines) + "\n"
@@ -153,7 +165,7 @@ def _idle(env: dict[str, str], processes: Sequence[subprocess.Popen[bytes]]) -> 
     ended = [process.args for process in processes if process.poll() is not None]
     assert not ended, f"{ended} ended at once; their logs are in {env['SLURM_CONF']}'s folder"
     states = _asked(["sinfo", "--noheader", "--Node", "--format=%T"], env)
-    return states.split() == ["idle"] * len(NODES)
+    return len(states.split()) >= len(NODES) and set(states.split()) == {"idle"}
 
 
 def _asked(command: list[str], env: dict[str, str]) -> str:

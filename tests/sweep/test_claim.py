@@ -11,9 +11,10 @@ import pytest
 
 from specrl.config.compose import load
 from specrl.process import this_process
+from specrl.run_folder import exclusive
 from specrl.sweep.claim import claim
 from specrl.sweep.point import PointTask
-from specrl.sweep.status import Status, read_status, write_status
+from specrl.sweep.status import STATUS_FILE, State, Status, read_status, write_status
 
 HERE = this_process()
 DEAD = replace(HERE, started_s=0.0)
@@ -54,11 +55,12 @@ def test_what_a_living_launcher_has_is_its_own_and_what_a_dead_one_left_is_not(
     assert (status.attempt, status.seconds) == (2, 9.0)
 
 
+@pytest.mark.parametrize("state", ["queued", "failed", "interrupted"])
 @pytest.mark.parametrize(("knows", "expected"), [(True, "theirs"), (False, "ours")])
 def test_a_scheduler_that_knows_the_job_is_believed(
-    tmp_path: Path, knows: bool, expected: str
+    tmp_path: Path, knows: bool, expected: str, state: State
 ) -> None:
-    write_status(tmp_path, Status("queued", process=DEAD if knows else OTHER, job="7"))
+    write_status(tmp_path, Status(state, process=DEAD if knows else OTHER, job="7"))
     assert claim(task_in(tmp_path), HERE, 0.0, lambda _: knows) == expected
 
 
@@ -82,6 +84,26 @@ def test_with_rerun_only_what_ended_since_the_launch_is_done(tmp_path: Path) -> 
     status = read_status(tmp_path)
     assert status is not None
     assert status.seconds == 0.0
+
+
+def test_a_damaged_status_is_no_end_and_its_holder_is_not_run_beside(tmp_path: Path) -> None:
+    (tmp_path / STATUS_FILE).write_text("[]")
+    with exclusive(tmp_path):
+        assert claim(task_in(tmp_path), OTHER, 0.0, unknown) == "theirs"
+    assert (tmp_path / STATUS_FILE).read_text() == "[]"
+    assert claimed(task_in(tmp_path)) == "ours"
+    status = read_status(tmp_path)
+    assert status is not None
+    assert (status.state, status.process, status.seconds) == ("queued", HERE, 0.0)
+
+
+def test_the_seconds_of_an_attempt_that_was_killed_are_kept(tmp_path: Path) -> None:
+    write_status(tmp_path, Status("running", process=DEAD, seconds=9.0, started_s=100.0))
+    os.utime(tmp_path / STATUS_FILE, (130.0, 130.0))
+    assert claimed(task_in(tmp_path)) == "ours"
+    status = read_status(tmp_path)
+    assert status is not None
+    assert status.seconds == 39.0
 
 
 def test_of_launchers_that_ask_at_once_one_gets_it(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """What a launcher makes of Slurm's answers; the real Slurm is in tests/slurm."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,11 @@ from specrl.errors import UserError
 from specrl.sweep.executor import JobEnd
 from specrl.sweep.local import LocalPoints
 from specrl.sweep.point import PointTask
-from specrl.sweep.slurm import COMMANDS, Queue, SlurmJob, SlurmPoints, preview
-from specrl.sweep.status import Status
+from specrl.sweep.points import point_of
+from specrl.sweep.slurm import COMMANDS, SlurmJob, SlurmPoints, preview
+from specrl.sweep.slurm_queue import Queue, told_by_slurm
+from specrl.sweep.status import Status, write_status
+from specrl.sweep.table import rows_of
 
 ANSWER = "squeue-answer"
 
@@ -69,13 +73,45 @@ def test_another_launcher_s_job_is_known_by_its_number(slurm: Path) -> None:
     assert alive == [True, False, False, None]
 
 
+@pytest.mark.parametrize(
+    ("written", "slurm_state", "state", "reason"),
+    [
+        (Status("running"), "PENDING", "queued", "Slurm job 7 is back in the queue"),
+        (Status("failed", "no word"), "PENDING", "queued", "is back in the queue; before: no word"),
+        (Status("running"), "CANCELLED", "failed", "Slurm job 7 ended as CANCELLED; the same"),
+        (Status("queued", "it is back"), "CANCELLED", "queued", "7 ended as CANCELLED; the same"),
+        (Status("failed", "no room"), "FAILED", "failed", "no room"),
+        (Status("running", "as ever"), "RUNNING", "running", "as ever"),
+        (Status("finished", "as ever"), "PENDING", "finished", "as ever"),
+    ],
+)
+def test_slurm_knows_of_jobs_that_were_killed_before_they_could_say_a_word(
+    slurm: Path, written: Status, slurm_state: str, state: str, reason: str
+) -> None:
+    (slurm / ANSWER).write_text(f"7|{slurm_state}|None\n")
+    told = told_by_slurm(replace(written, job="7"), Queue(0))
+    assert told.state == state
+    assert reason in told.reason
+    (slurm / ANSWER).write_text("8|PENDING|None\n")
+    assert told_by_slurm(replace(written, job="7"), Queue(0)) == replace(written, job="7")
+
+
+def test_readers_are_shown_what_slurm_says(slurm: Path) -> None:
+    task = point(slurm)
+    task.folder.mkdir()
+    write_status(task.folder, Status("running", job="7"))
+    (slurm / ANSWER).write_text("7|PENDING|BeginTime\n")
+    (row,) = rows_of([point_of(task)])
+    assert row.status.state == "queued"
+
+
 def test_what_runs_is_told_to_save_and_what_waits_is_cancelled(slurm: Path) -> None:
     running = job(slurm, "7|RUNNING|None\n")
     running.stop()
     running.stop()
     job(slurm, "7|PENDING|None\n").stop()
     asked = [line for line in (slurm / "asked").read_text().splitlines() if "scancel" in line]
-    assert asked == ["scancel --signal=TERM 7", "scancel 7", "scancel 7"]
+    assert asked == ["scancel --signal=SIGUSR1 7", "scancel 7", "scancel 7"]
 
 
 def test_a_machine_without_slurm_is_told_apart_at_once(
@@ -131,5 +167,9 @@ def test_a_preview_has_the_counts_the_layout_and_the_whole_script(tmp_path: Path
         *("#SBATCH --requeue", "#SBATCH --signal=USR2@900", "module load cuda"),
     ):
         assert expected in lines
-    srun = next(line for line in lines if line.startswith("srun "))
+    (begins,) = (n for n, line in enumerate(lines) if line.startswith("srun "))
+    srun = lines[begins]
+    (forgets,) = (n for n, line in enumerate(lines) if line.startswith("rm -f "))
+    assert forgets < begins, "what an earlier attempt asked for would send this one back"
+    assert lines[forgets].removeprefix("rm -f ") in "".join(lines[begins:])
     assert "--container-image=/images/specrl.sqsh --container-mounts=/lustre:/lustre" in srun
