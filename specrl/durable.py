@@ -18,6 +18,7 @@ DISK_FAULTS = {
 }
 """What a person does about a disk that takes nothing, by the error number of an `OSError`."""
 _CHUNK_BYTES = 1 << 24
+_LEAST_BYTES = 1 << 14  # a disk with less does not even take the note that it is full
 
 
 def files_below(folder: Path) -> list[Path]:
@@ -43,6 +44,15 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
+def is_full(folder: Path) -> bool:
+    """Whether the folder's disk takes nothing any more: it has no room, or none for a new file."""
+    try:
+        disk = os.statvfs(folder)
+    except OSError:
+        return False
+    return disk.f_bavail * disk.f_frsize < _LEAST_BYTES or (disk.f_files > 0 == disk.f_favail)
+
+
 def write_atomically(path: Path, text: str, mode: int = 0o666) -> None:
     """A reader finds the old text or the new one, never a part, whatever is killed.
 
@@ -53,11 +63,15 @@ def write_atomically(path: Path, text: str, mode: int = 0o666) -> None:
     def create(name: str, flags: int) -> int:
         return os.open(name, flags, mode)
 
-    with open(partial, "w", encoding="utf-8", opener=create) as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(partial, path)
+    try:
+        with open(partial, "w", encoding="utf-8", opener=create) as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+    except OSError:
+        partial.unlink(missing_ok=True)
+        raise
 
 
 def read_json(path: Path, whose: str, fix: str) -> dict[str, Any]:

@@ -1,16 +1,16 @@
 """specrl-status: where the points of a sweep stand, at any time, also after a crash."""
 
-import argparse
+import io
 import json
 import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from specrl.cli.outcome import MISTAKE, tell
+from specrl.cli.outcome import MISTAKE, OneLineParser, tell
 from specrl.errors import UserError
 from specrl.sweep.points import Point
-from specrl.sweep.record import FOLDER, SweepRecord, read_record, records_in
+from specrl.sweep.record import FOLDER, SweepRecord, damaged_in, read_record, records_in
 from specrl.sweep.status import STATUS_FILE, is_alive, read_status
 from specrl.sweep.table import Row, rows_of, table_of
 from specrl.telemetry.console import PipeSafeConsole
@@ -25,7 +25,7 @@ def main() -> None:
 
 def report(arguments: Sequence[str]) -> int:
     """Exit code of `specrl-status ARGUMENTS`: 0, or 2 for a place that has no runs."""
-    parser = argparse.ArgumentParser(
+    parser = OneLineParser(
         prog=PROGRAM,
         description="Shows every sweep and run of a folder: state, seconds, key metrics, logs.",
         epilog="example: specrl-status outputs; specrl-status outputs/sweeps/1f2e3d4c.json --json",
@@ -39,6 +39,10 @@ def report(arguments: Sequence[str]) -> int:
     )
     parser.add_argument("--json", action="store_true", help="as JSON, for programs")
     options = parser.parse_args(list(arguments))
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # names of folders may be no UTF-8
+    for path in damaged_in(_output_dir(options.place)):
+        tell(PROGRAM, f"{path} is damaged; remove it: that sweep's command writes it anew", 0)
     try:
         groups = found_in(options.place)
     except UserError as error:
@@ -61,12 +65,14 @@ def found_in(place: Path) -> list[tuple[SweepRecord | None, list[Point]]]:
         record = read_record(place)
         if record is None:
             raise UserError(
-                f"{place} is no record of a sweep; name a file of <output_dir>/{FOLDER}"
+                f"{place} is no record of a sweep; name an intact file of <output_dir>/{FOLDER}"
             )
         return [(record, list(record.points))]
     if (place / STATUS_FILE).exists():
         return [(None, [_lone(place)])]
-    records = records_in(place.parent if place.name == FOLDER else place)
+    if not place.is_dir():
+        raise UserError(f"{place} does not exist; name the output_dir of a sweep or run")
+    records = records_in(_output_dir(place))
     in_sweeps = {point.folder.resolve() for record in records for point in record.points}
     folders = sorted(path.parent for path in place.glob(f"*/{STATUS_FILE}"))
     lone = [_lone(folder) for folder in folders if folder.resolve() not in in_sweeps]
@@ -75,6 +81,10 @@ def found_in(place: Path) -> list[tuple[SweepRecord | None, list[Point]]]:
     if not groups:
         raise UserError(f"{place} has no sweep and no run; name the output_dir of one")
     return groups
+
+
+def _output_dir(place: Path) -> Path:
+    return place.parent if place.name == FOLDER else place
 
 
 def _lone(folder: Path) -> Point:

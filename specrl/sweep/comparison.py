@@ -67,7 +67,7 @@ def arms_in(points: Sequence[Point]) -> list[SweepArm]:
         try:
             steps = [record.metrics for record in read_run(point.folder).records]
             arm = arm_of(_name(point, shared), steps)
-        except UserError:
+        except (UserError, OSError):
             continue
         settings = frozenset(word for word in point.overrides if not _of_draft(word))
         accuracy = next((s["eval/accuracy"] for s in reversed(steps) if "eval/accuracy" in s), None)

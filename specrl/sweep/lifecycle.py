@@ -16,6 +16,7 @@ from specrl.sweep.status import (
     beat,
     changing,
     is_alive,
+    known,
     read_status,
     write_status,
 )
@@ -92,6 +93,9 @@ class Sweep:
     def _sort(self, tasks: Sequence[PointTask]) -> None:
         """Claims what may be claimed, so that every point has its status from the start."""
         for task in tasks:
+            found = read_status(task.folder)
+            if found is not None and found.damaged:
+                self._say(f"{self._label(task)}: {found.reason}")
             match claim(task, self._me, self._since_s, self._executor.alive):
                 case "ours":
                     self._own.append(task)
@@ -133,8 +137,8 @@ class Sweep:
         for task, job in zip(batch, self._executor.submit(batch), strict=True):
             self._say(f"{self._label(task)}: {f'job {job.id}, ' if job.id else ''}log {job.log}")
             self._jobs.append(_Submitted(task, job, Tail(job.log), time.time()))
-            with changing(task.folder) as status:
-                assert status is not None
+            with changing(task.folder) as found:
+                status = known(found, self._queued(task))
                 write_status(task.folder, replace(status, job=job.id, log=str(job.log)))
 
     def _watch(self) -> None:
@@ -165,14 +169,15 @@ class Sweep:
     def _conclude(self, submitted: _Submitted, end: JobEnd) -> None:
         """A job that ended without writing how gets its end written here."""
         task = submitted.task
-        with changing(task.folder) as status:
-            assert status is not None
+        with changing(task.folder) as found:
+            status = found or self._queued(task)
             if status.over or (status.state == "queued" and self._stopping):
                 return
             own_job = submitted.job.id is not None and status.job == submitted.job.id
             own = own_job or status.process == self._me
             if own or not is_alive(task.folder, status):
-                reason = end.reason or "its process ended without a word"
+                fault = status.reason if status.damaged else "its process ended without a word"
+                reason = end.reason or fault
                 write_status(task.folder, status.ended("failed", reason))
                 return
         self._theirs.append(task)  # another process was quicker to hold the run folder
@@ -218,6 +223,10 @@ class Sweep:
         for submitted in self._jobs:
             if submitted.job.poll() is None:
                 submitted.job.kill()
+
+    def _queued(self, task: PointTask) -> Status:
+        """What the status was before somebody removed or damaged it."""
+        return Status("queued", process=self._me, overrides=task.overrides)
 
     def _holder(self, task: PointTask) -> str:
         status = read_status(task.folder)

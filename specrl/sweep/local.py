@@ -18,6 +18,7 @@ from submitit import LocalExecutor
 from submitit.local.local import LocalJob
 
 from specrl.config.bounds import at_least
+from specrl.process import oom_kills
 from specrl.sweep.executor import Job, JobEnd
 from specrl.sweep.point import PointTask, run_point
 from specrl.sweep.points import check_here
@@ -26,7 +27,6 @@ from specrl.sweep.status import Status
 CONSOLE_FILE = "console.log"
 JOB_FOLDER = "job"  # of a run folder: what submitit hands over
 SET_PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of linux/prctl.h
-OOM_KILLS = Path("/proc/vmstat")
 
 
 class LocalPoints:
@@ -56,7 +56,7 @@ class LocalPoints:
         executor = _ChildExecutor(task.folder / JOB_FOLDER, task.folder / CONSOLE_FILE)
         executor.submit(_as_child, task, os.getpid())
         assert executor.child is not None
-        return LocalPoint(executor.child, executor.log, _oom_kills())
+        return LocalPoint(executor.child, executor.log, oom_kills())
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ class LocalPoint:
         if code > 0:
             return f"exit code {code}: {last_line(self.log)}"
         name = signal.Signals(-code).name
-        memory = _oom_kills() > self.oom_kills_before and -code == signal.SIGKILL
+        memory = oom_kills() > self.oom_kills_before and -code == signal.SIGKILL
         return f"killed by signal {-code} ({name})" + ("; out of memory" if memory else "")
 
 
@@ -154,12 +154,3 @@ def last_line(log: Path) -> str:
     except OSError:
         return ""
     return next((line.strip() for line in reversed(lines) if line.strip()), "")
-
-
-def _oom_kills() -> int:
-    """Processes that this machine's kernel killed for memory since its start."""
-    try:
-        words = OOM_KILLS.read_text().split()
-        return int(words[words.index("oom_kill") + 1])
-    except (OSError, ValueError):  # not Linux, or an old kernel
-        return 0

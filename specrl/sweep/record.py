@@ -92,8 +92,17 @@ def read_record(path: Path) -> SweepRecord | None:
 
 def records_in(output_dir: Path) -> list[SweepRecord]:
     """Every sweep below the folder, the last launched one first."""
-    found = [read_record(path) for path in (output_dir / FOLDER).glob("*.json")]
+    found = map(read_record, _files(output_dir))
     return sorted((record for record in found if record), key=lambda r: -r.launched_s)
+
+
+def damaged_in(output_dir: Path) -> list[Path]:
+    """The records of sweeps below the folder that cannot be read."""
+    return [path for path in _files(output_dir) if read_record(path) is None]
+
+
+def _files(output_dir: Path) -> list[Path]:
+    return sorted((output_dir / FOLDER).glob("*.json"))
 
 
 def _point(values: dict[str, Any], output_dir: Path) -> Point:
