@@ -8,7 +8,7 @@ from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
-from specrl.build_draft import build_draft_init, check_draft_init
+from specrl.build_draft import build_draft_init, check_draft_init, draft_place
 from specrl.build_processes import (
     DraftOutlook,
     build_cluster,
@@ -18,7 +18,7 @@ from specrl.build_processes import (
     spawn_mirrors,
     weight_bytes,
 )
-from specrl.build_warm_start import build_warm_start
+from specrl.build_warm_start import build_warm_start, warm_start_place
 from specrl.checkpoint import CheckpointStore, RunState
 from specrl.config.drafter import DraftModelConfig, Eagle3Config, NgramConfig, NoDrafterConfig
 from specrl.config.signature import signature
@@ -31,10 +31,11 @@ from specrl.errors import UserError
 from specrl.evaluate import EvaluationPlan
 from specrl.learner.layout import check_layout
 from specrl.loop import Parts, Plan, train
-from specrl.models.prepare import prepare_draft, prepare_model
+from specrl.models.cache import is_intact, work_of
+from specrl.models.prepare import made_model, prepare_draft, prepare_model
 from specrl.models.prompt_format import PromptFormat, load_tokenizer
 from specrl.protocols import Drafter, Task
-from specrl.run_folder import logging_to
+from specrl.run_folder import LOG_FILE, logging_to
 from specrl.tasks.arithmetic import Arithmetic
 from specrl.tasks.dapo_math import DapoMath
 from specrl.tasks.gsm8k import Gsm8k
@@ -61,7 +62,7 @@ def run(config: TrainConfig, run_folder: Path, overrides: Sequence[str]) -> None
     failed on the way; `run.log` in the folder has the traceback. A run that a signal ended has
     saved its steps and raises KeyboardInterrupt.
     """
-    with logging_to(run_folder / "run.log"):
+    with logging_to(run_folder / LOG_FILE):
         try:
             _run(config, run_folder, overrides)
         except Exception:
@@ -115,18 +116,44 @@ def _run(config: TrainConfig, run_folder: Path, overrides: Sequence[str]) -> Non
         raise KeyboardInterrupt
 
 
+def foreseen_draft(config: TrainConfig) -> list[str]:
+    """What `init_draft` would do, for people; makes and downloads nothing. Raises `UserError`."""
+    _check_learned(config)
+    init, policy = config.init, f"model={config.model.name}"
+    if init.name == "checkpoint":
+        return [f"init=checkpoint: takes init.path={init.path} over; nothing is fitted"]
+    asked = f"init={init.name} for {policy}: {init.num_prompts} prompts"
+    base = made_model(config.model)
+    if base is None:
+        return [f"{asked}; to be built: {policy} is not here, so that no draft of it can be"]
+    model = warm_start_place(config, base)
+    if model != base and not is_intact(model):
+        return [f"{asked}; to be built, after the warm start of {policy}, which is not here either"]
+    with closing(build_task(config, base)) as task:
+        place, source = draft_place(config, model, task)
+    if is_intact(place):
+        record = read_record(place)
+        return [f"there already: {place}", *(record.lines() if record else [])]
+    state = "begun, to be gone on with" if work_of(place).exists() else "to be built"
+    return [f"{asked}, {source}; {state}: {place}"]
+
+
 def init_draft(config: TrainConfig, console: ConsoleSink) -> Path:
     """Folder of the draft that a run with this config would start from, built where it is not yet.
 
     Raises as `run` does; KeyboardInterrupt after saving what is done of the build.
     """
+    _check_learned(config)
+    with ExitStack() as stack:
+        model, task = prepared(config, console, stack)
+        return build_draft_init(config, model, task, Recorder([console]))
+
+
+def _check_learned(config: TrainConfig) -> None:
     if not config.drafter.learned:
         raise UserError(
             f"drafter={config.drafter.name} has no weights to initialise; use drafter=eagle3"
         )
-    with ExitStack() as stack:
-        model, task = prepared(config, console, stack)
-        return build_draft_init(config, model, task, Recorder([console]))
 
 
 def prepared(config: TrainConfig, console: ConsoleSink, stack: ExitStack) -> tuple[Path, Task]:

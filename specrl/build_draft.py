@@ -13,7 +13,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from specrl.algo.aux_layers import aux_layers
-from specrl.algo.draft_vocabulary import check_size, choose_draft_vocabulary, coverage
+from specrl.algo.draft_vocabulary import choose_draft_vocabulary, coverage
 from specrl.build_processes import DraftProcesses, build_sampling
 from specrl.config.drafter import AUTO_MAX_K, Eagle3Config
 from specrl.config.train import TrainConfig
@@ -27,6 +27,7 @@ from specrl.models.prepare import HUB_PATTERNS, local_folder
 from specrl.models.prompt_format import PromptFormat, load_tokenizer
 from specrl.protocols import Task, Telemetry
 from specrl.tasks.chat_prompts import load_chat_prompts
+from specrl.telemetry.recorder import Recorder
 from specrl.types import Prompt
 
 # Part of the cache key: raise it when the same config would give another draft.
@@ -51,7 +52,7 @@ def build_draft_init(
     """
     drafter = config.drafter
     assert isinstance(drafter, Eagle3Config), drafter
-    root = Path(config.model.cache_dir).expanduser().absolute() / "drafts"
+    root = _root(config)
     if config.init.name == "checkpoint":
         return _adopted(config, drafter, model, root)
     processes = processes or DraftProcesses(config, model)
@@ -61,6 +62,14 @@ def build_draft_init(
     if record is not None:
         telemetry.note(told(folder, record, drafter.longest_k))
     return folder
+
+
+def draft_place(config: TrainConfig, model: Path, task: Task) -> tuple[Path, str]:
+    """Where a draft that is fitted, or random, is or will be, and which prompts it is made from."""
+    drafter = config.drafter
+    assert isinstance(drafter, Eagle3Config), drafter
+    name, job = _prepare(config, drafter, model, task, Recorder([]), DraftProcesses(config, model))
+    return _root(config) / name, f"{len(job.prompts)} of {job.source}"
 
 
 def check_draft_init(config: TrainConfig, model: Path, task: Task) -> None:
@@ -141,9 +150,12 @@ def draft_shape(
     Raises `UserError` for what the policy does not have.
     """
     vocab = policy["vocab_size"]
-    size = vocab if drafter.vocab_size is None else drafter.vocab_size
-    check_size(size, vocab)
+    size = min(drafter.vocab_size or vocab, vocab)
     return size, aux_layers(drafter.aux_layers, policy["num_hidden_layers"])
+
+
+def _root(config: TrainConfig) -> Path:
+    return Path(config.model.cache_dir).expanduser().absolute() / "drafts"
 
 
 class _Wall:

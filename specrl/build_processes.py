@@ -191,8 +191,6 @@ def build_learner(
 
     `draft` is what it trains beside the policy.
     """
-    if draft is not None:
-        draft = replace(draft, top_p=config.rollout.top_p)
     placements = [
         replace(placement, node=node)
         for placement, node in zip(
@@ -210,6 +208,7 @@ def build_learner(
             config.learner,
             config.algorithm,
             config.rollout.temperature,
+            config.rollout.top_p,
             config.rollout.dtype,
             config.seed,
             rank,

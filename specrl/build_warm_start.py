@@ -56,9 +56,8 @@ def build_warm_start(
     """
     if config.model.warm_start is None:
         return base
-    root = Path(config.model.cache_dir).expanduser().absolute()
-    name = folder_name(config.model.name, cache_key(config.model.warm_start, base))
     warm_start = config.model.warm_start
+    place = warm_start_place(config, base)
     own = _own_config(config, warm_start)
     job = _Job(own, warm_start, base, telemetry)
 
@@ -66,11 +65,19 @@ def build_warm_start(
         check()
         job.make(folder, work)
 
-    folder = resumable_folder(root, name, make, telemetry.note)
+    folder = resumable_folder(place.parent, place.name, make, telemetry.note)
     record = read_record(folder)
     if record is not None:
         telemetry.note(told(folder, record))
     return folder
+
+
+def warm_start_place(config: TrainConfig, base: Path) -> Path:
+    """Where `build_warm_start` has its folder, or will have it."""
+    if config.model.warm_start is None:
+        return base
+    root = Path(config.model.cache_dir).expanduser().absolute()
+    return root / folder_name(config.model.name, cache_key(config.model.warm_start, base))
 
 
 def cache_key(warm_start: WarmStartConfig, base: Path) -> str:

@@ -55,6 +55,20 @@ def hub_snapshot(
         raise UserError(f"{repo_id}: download failed ({_short(error)}); {fix}") from None
 
 
+def cached_snapshot(repo_id: str, revision: str | None, patterns: Sequence[str]) -> Path | None:
+    """Folder of a model in the local hub cache; None without one. Asks no hub."""
+    import huggingface_hub
+    from huggingface_hub.errors import LocalEntryNotFoundError
+
+    try:
+        folder = huggingface_hub.snapshot_download(
+            repo_id, revision=revision, allow_patterns=list(patterns), local_files_only=True
+        )
+    except LocalEntryNotFoundError:
+        return None
+    return Path(folder)
+
+
 def _refusal(repo_id: str, repo_type: str, revision: str | None) -> str | None:
     """Why the hub cannot be asked; None when it answered. One request, no retries."""
     import huggingface_hub

@@ -14,7 +14,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from specrl.build import build_task
+from specrl.build import build_task, foreseen_draft
 from specrl.build_draft import build_draft_init, cache_key, check_draft_init, token_counts
 from specrl.build_processes import DraftProcesses
 from specrl.config.compose import load
@@ -133,8 +133,9 @@ def test_a_random_draft_knows_the_tokens_of_the_prompts_first(cache: Path) -> No
     assert known == sorted(best)
 
 
-def test_the_whole_vocabulary_needs_no_map(cache: Path) -> None:
-    folder = init(config_of(cache, "init=random", "drafter.vocab_size=null"))
+@pytest.mark.parametrize("size", ["null", "4096"])
+def test_the_whole_vocabulary_needs_no_map(cache: Path, size: str) -> None:
+    folder = init(config_of(cache, "init=random", f"drafter.vocab_size={size}"))
     assert "d2t" not in load_file(folder / "model.safetensors")
 
 
@@ -175,10 +176,26 @@ def test_a_given_draft_that_is_not_there_names_the_key(cache: Path) -> None:
         init(config_of(cache, "init=checkpoint", "init.path=./nowhere"))
 
 
-@pytest.mark.parametrize("override", ["drafter.vocab_size=4096", "drafter.aux_layers=[0,1,9]"])
-def test_a_draft_that_the_policy_cannot_have_is_refused_at_once(cache: Path, override: str) -> None:
-    with pytest.raises(UserError, match=re.escape(override.split("=")[0])):
-        init(config_of(cache, "init=dapo", override))
+def test_a_draft_that_the_policy_cannot_have_is_refused_at_once(cache: Path) -> None:
+    with pytest.raises(UserError, match=re.escape("drafter.aux_layers")):
+        init(config_of(cache, "init=dapo", "drafter.aux_layers=[0,1,9]"))
+
+
+def test_what_would_be_built_is_told_and_nothing_is_made(cache: Path, tmp_path: Path) -> None:
+    (elsewhere,) = foreseen_draft(config_of(tmp_path, "init=random"))
+    assert "8 prompts; to be built: model=tiny is not here" in elsewhere
+    assert list(tmp_path.iterdir()) == []
+    config = config_of(cache, "init=random", "init.seed=7")
+    prepare_model(config.model)
+    before = sorted(cache.rglob("*"))
+    (missing,) = foreseen_draft(config)
+    assert sorted(cache.rglob("*")) == before
+    folder = init(config)
+    assert missing == (
+        "init=random for model=tiny: 8 prompts, 8 of the training prompts of arithmetic; to be "
+        f"built: {folder}"
+    )
+    assert foreseen_draft(config)[0] == f"there already: {folder}"
 
 
 def test_more_prompts_than_the_task_has_are_refused_at_once(cache: Path) -> None:

@@ -6,26 +6,11 @@ Legend: V policy vocabulary, D draft vocabulary.
 import numpy as np
 from numpy.typing import NDArray
 
-from specrl.errors import UserError
-
 Int = NDArray[np.int64]
 
 
-def check_size(size: int, vocab_size: int) -> None:
-    """Raises `UserError` for a draft vocabulary above the policy's."""
-    if size > vocab_size:
-        raise UserError(
-            f"drafter.vocab_size={size} is above the policy's vocabulary of {vocab_size}; "
-            "use at most that, or null for all of it"
-        )
-
-
 def choose_draft_vocabulary(counts_V: Int, size: int) -> Int:
-    """The `size` most frequent policy ids, ascending; lower ids first where counts are equal.
-
-    Raises `UserError` for a size above the policy's vocabulary.
-    """
-    check_size(size, len(counts_V))
+    """The `size` most frequent policy ids, ascending; lower ids first where counts are equal."""
     by_count = np.argsort(-counts_V.astype(np.int64), kind="stable")
     return np.sort(by_count[:size]).astype(np.int64)
 

@@ -75,7 +75,7 @@ Also:
 A run lives in <output_dir>/<task>-<model>-<drafter>[-k<k>][-<init>[-online]]-<hash of the config>;
 the same command goes on from its last checkpoint. The same sweep goes on too: finished points are
 skipped, failed, killed and interrupted ones tried again, whatever else went wrong; rerun=true
-starts all of them again.
+starts all of them again. A knob that some of a sweep's choices have is set in those.
 Exit code: 0 done, 1 the run failed, 2 a mistake in the command, 130 interrupted."""
 
 

@@ -5,13 +5,15 @@ import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from specrl.cli.arguments import wants_help
+from specrl.cli.arguments import overrides_last, wants_help
 from specrl.cli.outcome import FAILED, INTERRUPTED, MISTAKE, tell
-from specrl.config.compose import load
+from specrl.cli.train import DRY_RUN, checked_plan, hand_to_hydra
 from specrl.config.train import TrainConfig
 from specrl.errors import RunError, UserError
+from specrl.sweep.possible import check_possible
 
 PROGRAM = "specrl-init-draft"
+SHOWING = ("--cfg", "-c", "--package", "-p", "--resolve")
 
 PAGE = """\
 specrl-init-draft [GROUP=CHOICE | KNOB=VALUE]...
@@ -24,6 +26,8 @@ drafter.k. After Ctrl-C or a kill the same command goes on where it was.
   specrl-init-draft                                 for the default run
   specrl-init-draft init=ultrachat                  from general chat prompts
   specrl-init-draft init=dapo init.num_prompts=96   fewer prompts: a point of the data curve
+  specrl-init-draft [...] --dry-run                 what would be built, or is there; builds nothing
+  specrl-init-draft [...] --cfg job                 the composed config
   specrl init --help                                every knob of an init
 
 Exit code: 0 done, 1 the build failed, 2 a mistake in the command, 130 interrupted."""
@@ -42,10 +46,7 @@ def launch(argv: Sequence[str], build: Build) -> int:
         sys.stdout.write(f"{PAGE}\n")
         return 0
     try:
-        flags = [word for word in argv if word.startswith("-")]
-        if flags:
-            raise UserError(f"{flags[0]} is not a flag; see specrl-init-draft --help")
-        sys.stdout.write(f"{build(load(argv))}\n")
+        return _checked(argv, build)
     except UserError as error:
         return tell(PROGRAM, error, MISTAKE)
     except RunError as error:
@@ -55,7 +56,32 @@ def launch(argv: Sequence[str], build: Build) -> int:
     except Exception:
         traceback.print_exc()
         return FAILED
+
+
+def _checked(argv: Sequence[str], build: Build) -> int:
+    dry = DRY_RUN in argv
+    flags, overrides = overrides_last([word for word in argv if word != DRY_RUN])
+    other = next(
+        (word for word in flags if word.startswith("-") and word.partition("=")[0] not in SHOWING),
+        None,
+    )
+    if other is not None:
+        raise UserError(f"{other} is not a flag here; see specrl-init-draft --help")
+    plan = checked_plan(flags, overrides)
+    if plan is None and not dry:
+        return hand_to_hydra(flags, overrides)
+    if plan is None or plan.sweep:
+        raise UserError("this builds the draft of one run; leave out --cfg and what is a sweep")
+    config = plan.tasks[0].config
+    check_possible(config)
+    sys.stdout.write(f"{(_foreseen if dry else build)(config)}\n")
     return 0
+
+
+def _foreseen(config: TrainConfig) -> str:
+    from specrl.build import foreseen_draft
+
+    return "dry run: " + "\n  ".join(foreseen_draft(config))
 
 
 def _build(config: TrainConfig) -> str:

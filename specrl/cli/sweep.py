@@ -21,7 +21,7 @@ from specrl.config import tree
 from specrl.config.door import to_config
 from specrl.errors import UserError
 from specrl.sweep.point import PointTask
-from specrl.sweep.points import as_written, checked_run, checked_tasks, without_hydra
+from specrl.sweep.points import checked_run, checked_tasks, within_choice, without_hydra
 
 CONFIG_NAME = "train"
 
@@ -30,13 +30,33 @@ CONFIG_NAME = "train"
 class Plan:
     """What a command line asks for: the points of a sweep, or one run.
 
-    `points` is what Hydra calls each of `tasks`; `launcher` is the composed hydra.launcher.
+    `hydra` is the composed config of Hydra itself, `typed` what was typed for all of them.
     """
 
     sweep: bool
-    points: list[tuple[str, ...]]
     tasks: list[PointTask]
-    launcher: DictConfig
+    hydra: DictConfig
+    typed: tuple[str, ...] = ()
+
+    @property
+    def launcher(self) -> DictConfig:
+        """What starts the points of a sweep."""
+        launcher = self.hydra.launcher
+        assert isinstance(launcher, DictConfig)
+        return launcher
+
+    @property
+    def budget(self) -> str:
+        """What the sweep that was asked for says that it costs, as it is written."""
+        name = self.hydra.runtime.choices.get("sweep")
+        found = [choice for choice in tree.groups()["sweep"] if choice.name == name]
+        return f"sweep={name} as it is: {tree.budget(found[0])}" if found else ""
+
+    @property
+    def direct(self) -> bool:
+        """Whether it needs no more of Hydra: a launcher of specrl's, all points at once."""
+        own = str(self.launcher._target_).startswith("hydra_plugins.specrl_launchers.")
+        return own and self.hydra.sweeper.max_batch_size is None
 
     @property
     def slurm(self) -> bool:
@@ -52,12 +72,11 @@ class Plan:
         return "on this machine" + (f", {jobs} at once" if self.sweep else "")
 
 
-def planned(flags: Sequence[str], overrides: Sequence[str], single: bool) -> Plan | None:
+def planned(flags: Sequence[str], overrides: Sequence[str]) -> Plan | None:
     """What `specrl FLAGS OVERRIDES` would run, all of it checked; None where it runs nothing.
 
-    One run alone is Hydra's to compose, and planned only with `single`. Raises `UserError` for what
-    cannot start, in a sweep with the overrides of the point, and for a config that --cfg cannot
-    show.
+    Raises `UserError` for what cannot start, in a sweep with the overrides of the point, and for a
+    config that --cfg cannot show.
     """
     args = get_args_parser().parse_args([*flags, *overrides])
     if args.info or args.shell_completion or args.hydra_help:
@@ -67,20 +86,14 @@ def planned(flags: Sequence[str], overrides: Sequence[str], single: bool) -> Pla
         if args.cfg:
             _check_shown(args, loader.load_configuration(name, list(overrides), RunMode.RUN))
             return None
-        master = loader.load_configuration(name, list(overrides), RunMode.MULTIRUN)
+        anywhere = [word for word in overrides if not within_choice(word)]
+        master = loader.load_configuration(name, anywhere, RunMode.MULTIRUN)
         if not args.multirun and master.hydra.mode != RunMode.MULTIRUN:
-            if not single:
-                return None
             composed = loader.load_configuration(name, list(overrides), RunMode.RUN)
-            task = checked_run(composed)
-            return Plan(False, [task.overrides], [task], composed.hydra.launcher)
-        points = _expanded(loader, master)
-        if not points:
-            raise UserError(
-                "the sweep has no points: one of its lists is empty; name a value in it"
-            )
-        tasks = checked_tasks(loader, master, points)
-        return Plan(True, [tuple(words) for words in points], tasks, master.hydra.launcher)
+            return Plan(False, [checked_run(composed)], composed.hydra)
+        typed = _typed(overrides)
+        tasks = checked_tasks(loader, master, _expanded(loader, master, typed))
+        return Plan(True, tasks, master.hydra, typed)
 
 
 @contextmanager
@@ -98,13 +111,27 @@ def _config_loader(config_path: str | None, config_dir: str | None) -> Iterator[
         GlobalHydra.instance().clear()
 
 
-def _expanded(loader: ConfigLoader, master: DictConfig) -> list[list[str]]:
+def _typed(overrides: Sequence[str]) -> tuple[str, ...]:
+    """The overrides without those of Hydra itself."""
+    parsed = OverridesParser.create().parse_overrides(list(overrides))
+    return tuple(str(word.input_line) for word in parsed if not word.is_hydra_override())
+
+
+def _expanded(
+    loader: ConfigLoader, master: DictConfig, typed: Sequence[str]
+) -> list[tuple[str, ...]]:
     params = master.hydra.sweeper.params or {}
-    words = [f"{key}={value}" for key, value in params.items()]
+    words = [*(f"{key}={value}" for key, value in params.items()), *typed]
+    if not words:
+        raise UserError(
+            "-m needs something to sweep over, e.g. drafter=none,ngram or drafter.k=3,5; "
+            "without -m this is one run"
+        )
     parser = OverridesParser.create(config_loader=loader)
-    parsed = parser.parse_overrides([*words, *as_written(master.hydra.overrides.task)])
-    (points,) = BasicSweeper.split_arguments(parsed, None)
-    return points
+    (points,) = BasicSweeper.split_arguments(parser.parse_overrides(words), None)
+    if not points:
+        raise UserError("the sweep has no points: one of its lists is empty; name a value in it")
+    return [tuple(point) for point in points]
 
 
 def _check_shown(args: argparse.Namespace, composed: DictConfig) -> None:

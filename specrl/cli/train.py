@@ -4,9 +4,12 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
+from hydra.utils import instantiate
 from omegaconf import DictConfig
 
 from specrl import __version__
@@ -18,9 +21,8 @@ from specrl.config import mistakes, tree
 from specrl.config.door import to_config
 from specrl.config.signature import run_folder
 from specrl.config.store import register
-from specrl.durable import DISK_FAULTS
 from specrl.errors import RunError, UserError
-from specrl.sweep.point import Run, recorded, train
+from specrl.sweep.point import PointTask, Run, naming_disk_faults, recorded, train
 from specrl.sweep.points import as_written
 
 PROGRAM = "specrl"
@@ -55,27 +57,56 @@ def launch(argv: Sequence[str], run: Run) -> int:
 def _compose_and_run(argv: Sequence[str], run: Run) -> int:
     dry = DRY_RUN in argv
     flags, overrides = overrides_last([word for word in argv if word != DRY_RUN])
+    plan = checked_plan(flags, overrides)
+    if dry:
+        return _tell_plan(plan)
+    if plan is None:
+        return hand_to_hydra(flags, overrides)
+    if not plan.sweep:
+        return _one(plan.tasks[0], run)
+    try:
+        with naming_disk_faults(Path(plan.tasks[0].config.output_dir)):
+            return _sweep(plan, run) if plan.direct else hand_to_hydra(flags, overrides, Task(run))
+    except OSError as error:
+        raise UserError(f"output_dir cannot be used: {error}; set output_dir") from error
+
+
+def checked_plan(flags: Sequence[str], overrides: Sequence[str]) -> Plan | None:
+    """As `specrl.cli.sweep.planned`; every mistake is a `UserError` of one line."""
     check_flags(flags, overrides)
     if "-sc" not in flags and "--shell-completion" not in flags:
         mistakes.check_overrides(overrides)
     register()
-    sys.argv[1:] = [*flags, *overrides]
-    os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises instead of printing and exiting itself.
     try:
-        plan = planned(flags, overrides, single=dry)
-        if dry:
-            return _tell_plan(plan)
-        task = Task(run, plan)
-        place = {"config_path": f"pkg://{tree.PACKAGE}", "config_name": CONFIG_NAME}
-        hydra.main(version_base="1.3", **place)(task)()
-        return next((code for code in task.codes if code), 0)
+        return planned(flags, overrides)
     except mistakes.COMPOSITION_ERRORS as error:
         raise UserError(mistakes.explain(error)) from error
-    except OSError as error:
-        fix = DISK_FAULTS.get(error.errno or 0)
-        also = f", or {fix}" if fix else ""
-        line = f"output_dir cannot be used: {error}; set output_dir{also}"
-        return tell(PROGRAM, line, MISTAKE)
+
+
+class Task:
+    """Hydra's task function: a run in this process. A launcher of specrl's takes `run` from it."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.codes: list[int] = []
+
+    def __call__(self, cfg: DictConfig) -> None:
+        """Codes are collected, not raised: Hydra would add lines of its own."""
+        config, words = to_config(cfg), as_written(HydraConfig.get().overrides.task)
+        self.codes.append(_one(PointTask(config, run_folder(config), tuple(words)), self.run))
+
+
+def hand_to_hydra(flags: Sequence[str], overrides: Sequence[str], task: Task | None = None) -> int:
+    """Exit code of what Hydra does: it shows a config, completes a word, or runs tasks."""
+    task = task or Task(train)
+    sys.argv[1:] = [*flags, *overrides]
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises instead of printing and exiting itself.
+    place = {"config_path": f"pkg://{tree.PACKAGE}", "config_name": CONFIG_NAME}
+    try:
+        hydra.main(version_base="1.3", **place)(task)()
+    except mistakes.COMPOSITION_ERRORS as error:
+        raise UserError(mistakes.explain(error)) from error
+    return next((code for code in task.codes if code), 0)
 
 
 def _tell_plan(plan: Plan | None) -> int:
@@ -86,35 +117,30 @@ def _tell_plan(plan: Plan | None) -> int:
     # Here and not above: help and completion need none of it.
     from specrl.sweep.dry_run import dry_run
 
-    lines = dry_run(plan.tasks, plan.where, plan.slurm)
+    lines = dry_run(plan.tasks, plan.where, plan.slurm, plan.budget)
     sys.stdout.write("\n".join(lines) + "\n")
     return 0
 
 
-class Task:
-    """Hydra's task function: one run in this process.
+def _sweep(plan: Plan, run: Run) -> int:
+    """0, or an error that says what did not finish."""
+    from specrl.sweep.launch import launch as launch_points
 
-    A launcher runs its points in other processes: it takes `run` and the checked `tasks`, keyed by
-    the overrides that Hydra names a point by.
-    """
-
-    def __init__(self, run: Run, plan: Plan | None) -> None:
-        self.run = run
-        self.tasks = dict(zip(plan.points, plan.tasks, strict=True)) if plan else {}
-        self.codes: list[int] = []
-
-    def __call__(self, cfg: DictConfig) -> None:
-        """Codes are collected, not raised: Hydra would add lines of its own."""
-        self.codes.append(_one(cfg, self.run))
+    executor = instantiate(plan.launcher).executor()
+    launch_points([replace(task, run=run) for task in plan.tasks], executor, plan.typed)
+    return 0
 
 
-def _one(cfg: DictConfig, run: Run) -> int:
-    """Exit code of one run."""
+def _one(task: PointTask, run: Run) -> int:
+    """Exit code of one run in this process."""
+    from specrl.build_processes import check_cluster
+    from specrl.sweep.possible import check_possible
+
     try:
-        config = to_config(cfg)
-        folder, overrides = run_folder(config), as_written(HydraConfig.get().overrides.task)
-        with recorded(config, folder, overrides):
-            run(config, folder, overrides)
+        check_cluster(task.config)
+        check_possible(task.config)
+        with recorded(task.config, task.folder, task.overrides):
+            run(task.config, task.folder, task.overrides)
     except UserError as error:
         return tell(PROGRAM, error, MISTAKE)
     except RunError as error:

@@ -3,6 +3,7 @@
 import difflib
 import math
 from collections.abc import Iterable
+from pathlib import Path
 
 from specrl.errors import UserError
 
@@ -57,6 +58,14 @@ def one_of(key: str, value: str, choices: Iterable[str]) -> None:
 def _finite(key: str, value: float) -> None:
     if value == math.inf:
         raise UserError(f"{key}={value} is out of range; use a finite value")
+
+
+def expandable(key: str, value: str | None) -> None:
+    """Raises `UserError` for a path below the home of a user who does not exist."""
+    try:
+        Path(value or "").expanduser()
+    except RuntimeError:
+        raise UserError(f"{key}={value}: whose home that is is not known; write it out") from None
 
 
 def not_empty(key: str, value: str) -> None:

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from omegaconf import MISSING
 
-from specrl.config.bounds import at_least
+from specrl.config.bounds import at_least, expandable
 from specrl.errors import UserError
 
 OWN_OPTIONS = ("nodes", "ntasks", "ntasks-per-node", "gpus-per-node", "signal", "output", "error")
@@ -34,6 +34,7 @@ class ClusterConfig:
     def __post_init__(self) -> None:
         at_least("cluster.gpus_per_engine", self.gpus_per_engine, 0)
         at_least("cluster.gpus_per_learner_rank", self.gpus_per_learner_rank, 0)
+        expandable("cluster.temp_dir", self.temp_dir)
 
 
 @dataclass(kw_only=True)

@@ -5,7 +5,15 @@ from typing import Any, ClassVar
 
 from omegaconf import MISSING
 
-from specrl.config.bounds import above, at_least, from_to_below, not_empty, one_of, within
+from specrl.config.bounds import (
+    above,
+    at_least,
+    expandable,
+    from_to_below,
+    not_empty,
+    one_of,
+    within,
+)
 from specrl.errors import UserError
 
 MAX_K = 16
@@ -100,6 +108,7 @@ class DraftModelConfig(DrafterConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         not_empty("drafter.model", self.model)
+        expandable("drafter.model", self.model)
         _check_modes(self.sampling, self.verification)
 
 
@@ -185,7 +194,7 @@ class Eagle3Config(DrafterConfig):
     """standard: token by token (arXiv:2211.17192), block: jointly (arXiv:2403.10444), exact."""
 
     vocab_size: int | None = 4096
-    """Tokens it can propose, the most frequent ones; null = all; init=checkpoint has its own."""
+    """Most tokens it can propose, the frequent ones; null = all; init=checkpoint has its own."""
 
     aux_layers: list[int] = field(default_factory=list)
     """Layers whose output the draft sees, three of 0..L; empty = 2, L/2, L-3 (spread if L < 9)."""

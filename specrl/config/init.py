@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from omegaconf import MISSING
 
-from specrl.config.bounds import above, at_least, not_empty, one_of, seed, within
+from specrl.config.bounds import above, at_least, expandable, not_empty, one_of, seed, within
 from specrl.errors import UserError
 
 MOST_PROMPTS = 10**6  # they are all in memory at once
@@ -62,6 +62,7 @@ class InitConfig:
         within("init.tv_share", self.tv_share, 0.0, 1.0)
         at_least("init.tokens_in_memory", self.tokens_in_memory, 1)
         seed("init.seed", self.seed)
+        expandable("init.path", self.path)
         if self.path is not None:
             not_empty("init.path", self.path)
         if self.path is not None and self.name not in ("ultrachat", "checkpoint"):

@@ -113,8 +113,11 @@ def unknown_key(key: str, value: str = "") -> str:
         meant = f"{near}={value}" if value else near
         return f"{shown}: there is no {key}; did you mean {meant}?"
     group = key.split(".")[0]
-    where = f"specrl {group} --help" if group in tree.groups() else "specrl --help"
-    return f"{shown}: there is no {key}; `{where}` lists what there is"
+    names = [known.split(".")[1] for known in suggestions.keys_of(group)]
+    if not names:
+        return f"{shown}: there is no {key}; `specrl --help` lists what there is"
+    listed = ", ".join(dict.fromkeys(names))
+    return f"{shown}: there is no {key}; {group} has {listed} (see specrl {group} --help)"
 
 
 def unknown_choice(group: str, name: str, options: Sequence[str]) -> str:

@@ -5,7 +5,7 @@ from typing import Any
 
 from omegaconf import MISSING
 
-from specrl.config.bounds import at_least, not_empty, one_of
+from specrl.config.bounds import at_least, expandable, not_empty, one_of
 from specrl.config.warm_start import WarmStartConfig
 from specrl.errors import UserError
 
@@ -44,8 +44,10 @@ class ModelConfig:
     def __post_init__(self) -> None:
         not_empty("model.name", self.name)
         not_empty("model.path", self.path)
+        expandable("model.path", self.path)
         one_of("model.source", self.source, SOURCES)
         self.cache_dir = self.cache_dir or DEFAULT_CACHE  # SPECRL_CACHE may be set and empty
+        expandable("model.cache_dir", self.cache_dir)
         at_least("model.max_model_len", self.max_model_len, 16)
         if self.tiny and self.source != "tiny":
             raise UserError(

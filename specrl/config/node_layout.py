@@ -71,9 +71,10 @@ def gpus_needed(config: TrainConfig, engine: bool = True, learner: bool = True) 
 def check_machine(needed: int, found: int) -> None:
     """Raises `UserError` when this machine has fewer GPUs than engines and learner need."""
     if found < needed:
+        fewer = "lower rollout.replicas, learner.tensor_parallel or learner.data_parallel"
+        fix = fewer if found else "use cluster=local, which runs on the CPU"
         raise UserError(
-            f"engines and learner need {needed} GPUs and this machine has {found}; lower "
-            "rollout.replicas, learner.tensor_parallel or learner.data_parallel"
+            f"engines and learner need {needed} GPUs and this machine has {found}; {fix}"
         )
 
 

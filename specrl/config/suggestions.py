@@ -15,13 +15,25 @@ def near(word: str, known: Iterable[str]) -> str | None:
 
 
 def near_key(key: str) -> str | None:
-    """A key or group that was probably meant: same last part elsewhere, else a similar spelling."""
+    """A key or group that was probably meant: same last part elsewhere, else a similar spelling.
+
+    Below a group only what follows its name is compared: all of its keys begin alike.
+    """
     keys = list(_by_key())
     last = key.rsplit(".", 1)[-1]
     same = [known for known in keys if known.rsplit(".", 1)[-1] == last]
     if len(same) == 1:
         return same[0]
-    return near(key, keys if "." in key else [*keys, *tree.groups()])
+    group, dot, rest = key.partition(".")
+    if not dot or not keys_of(group):
+        return near(key, keys if dot else [*keys, *tree.groups()])
+    below = near(rest, [known.removeprefix(f"{group}.") for known in keys_of(group)])
+    return f"{group}.{below}" if below else None
+
+
+def keys_of(group: str) -> list[str]:
+    """The keys of all choices of a group, or of a section of the run."""
+    return [key for key in _by_key() if key.startswith(f"{group}.")]
 
 
 def section(key: str) -> str | None:

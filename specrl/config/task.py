@@ -5,7 +5,7 @@ from typing import Any
 
 from omegaconf import MISSING
 
-from specrl.config.bounds import above, at_least, one_of, seed
+from specrl.config.bounds import above, at_least, expandable, one_of, seed
 from specrl.errors import UserError
 
 
@@ -89,6 +89,8 @@ class MathDataConfig(TaskConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         above("task.reward_timeout_s", self.reward_timeout_s, 0)
+        expandable("task.train_data", self.train_data)
+        expandable("task.validation_data", self.validation_data)
 
 
 @dataclass(kw_only=True)

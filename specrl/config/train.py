@@ -6,7 +6,7 @@ from omegaconf import MISSING
 
 from specrl.config.adaptation import AdaptationConfig
 from specrl.config.algorithm import AlgorithmConfig
-from specrl.config.bounds import at_least, not_empty, seed
+from specrl.config.bounds import at_least, expandable, not_empty, seed
 from specrl.config.cluster import ClusterConfig
 from specrl.config.drafter import DrafterConfig
 from specrl.config.execution import ExecutionConfig
@@ -89,3 +89,4 @@ class TrainConfig:
         at_least("steps", self.steps, 1)
         seed("seed", self.seed)
         not_empty("output_dir", self.output_dir)
+        expandable("output_dir", self.output_dir)

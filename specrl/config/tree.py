@@ -41,6 +41,13 @@ def options(group: str) -> list[str]:
     return [choice.name for choice in groups()[group]]
 
 
+def budget(choice: Choice) -> str:
+    """What a sweep says that it costs, in one line; "" where it does not say."""
+    _, mark, rest = choice.text.partition("# Budget ")
+    lines = rest.partition("\n\n")[0].partition("\n# On ")[0].splitlines()
+    return mark.lstrip("# ").lower() + " ".join(line.lstrip("# ") for line in lines)
+
+
 def _choices(folder: Traversable, group: str) -> list[Choice]:
     names = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".yaml"))
     texts = {name.removesuffix(".yaml"): (folder / name).read_text() for name in names}

@@ -1,11 +1,14 @@
 """A smaller model with the policy's vocabulary drafts; its weights stay as they are."""
 
-import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from specrl.config.drafter import DraftModelConfig
+from specrl.durable import read_json
 from specrl.errors import UserError
+
+COMPLETE = "give a Hugging Face model folder"
 
 
 class DraftModelDrafter:
@@ -16,7 +19,10 @@ class DraftModelDrafter:
 
         Raises `UserError` when a folder is no model or the vocabularies differ.
         """
-        check_vocabulary(draft_folder, policy_folder)
+        names = f"drafter.model={draft_folder}", f"model.path={policy_folder}"
+        draft = read_json(draft_folder / "config.json", names[0], COMPLETE)
+        policy = read_json(policy_folder / "config.json", names[1], COMPLETE)
+        check_vocabulary(draft, policy, *names)
         self.name = config.name
         self.k = config.longest_k
         self._folder = draft_folder
@@ -38,26 +44,21 @@ class DraftModelDrafter:
         return
 
 
-def check_vocabulary(draft_folder: Path, policy_folder: Path) -> None:
-    """Raises `UserError` unless both are model folders with the same vocabulary size."""
-    draft = _vocab_size(draft_folder, "drafter.model")
-    policy = _vocab_size(policy_folder, "model.path")
-    if draft != policy:
+def check_vocabulary(
+    draft: Mapping[str, Any], policy: Mapping[str, Any], draft_name: str, policy_name: str
+) -> None:
+    """Raises `UserError` unless two config.json have the same vocabulary size."""
+    sizes = []
+    for values, name in ((draft, draft_name), (policy, policy_name)):
+        size = values.get("vocab_size")
+        if not isinstance(size, int):
+            raise UserError(
+                f"{name}: its config.json has no integer vocab_size; give a causal language "
+                "model's folder"
+            )
+        sizes.append(size)
+    if sizes[0] != sizes[1]:
         raise UserError(
-            f"drafter.model={draft_folder} has a vocabulary of {draft} tokens, the policy "
-            f"{policy_folder} has {policy}; use a draft with the policy's tokeniser"
+            f"{draft_name} has a vocabulary of {sizes[0]} tokens, the policy {policy_name} has "
+            f"{sizes[1]}; use a draft with the policy's tokeniser"
         )
-
-
-def _vocab_size(folder: Path, key: str) -> int:
-    path = folder / "config.json"
-    if not path.is_file():
-        raise UserError(f"{key}={folder} has no config.json; give a Hugging Face model folder")
-    try:
-        config = json.loads(path.read_text())
-    except json.JSONDecodeError as error:
-        raise UserError(f"{path} is no JSON ({error}); restore the model folder") from error
-    size = config.get("vocab_size")
-    if not isinstance(size, int):
-        raise UserError(f"{path} has no integer vocab_size; give a causal language model's folder")
-    return size

@@ -15,6 +15,11 @@ from specrl.types import Placement
 ARCHITECTURES = {"LlamaForCausalLM": False, "Qwen3ForCausalLM": True}
 """Hugging Face architectures the learner trains, and whether they normalise queries and keys."""
 
+SIZES = (
+    *("num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads"),
+    "vocab_size",
+)
+
 
 @dataclass(frozen=True)
 class ModelShape:
@@ -55,6 +60,13 @@ def shape_of(config: Mapping[str, Any], path: Path | str) -> ModelShape:
             f"{path}: architecture {architecture} cannot be trained; use one of {known}"
         )
     _refuse_unsupported(path, config)
+    for name in SIZES:
+        size = config.get(name)
+        if not isinstance(size, int) or size < 1:
+            raise UserError(
+                f"{path}: {name}={size} in its config must be a whole number of at least 1; "
+                "correct it"
+            )
     heads = int(config["num_attention_heads"])
     return ModelShape(
         layers=int(config["num_hidden_layers"]),

@@ -23,19 +23,19 @@ TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json")
 def check_folder(folder: Path, config: ModelConfig) -> None:
     """Raises `UserError` unless `folder` holds a complete, supported model for `config`."""
     check_config(folder, config)
-    missing = _missing_files(folder)
-    if missing:
-        raise UserError(
-            f"model.path={config.path}: {folder} has no {missing}; give a complete Hugging Face "
-            "folder (config.json, tokenizer files and safetensors weights)"
-        )
-    check_weights(folder)
+    whose = f"model.path={config.path}"
+    if not any((folder / name).is_file() for name in TOKENIZER_FILES):
+        raise _incomplete(whose, folder, f"tokenizer ({' or '.join(TOKENIZER_FILES)})")
+    check_weights(folder, whose)
 
 
-def check_weights(folder: Path) -> None:
-    """Raises `UserError` naming a safetensors file that is cut off or no such file."""
+def check_weights(folder: Path, whose: str) -> None:
+    """Raises `UserError` naming a safetensors file that is missing, cut off or no such file."""
     from safetensors import SafetensorError, safe_open
 
+    missing = _missing_weights(folder)
+    if missing:
+        raise _incomplete(whose, folder, missing)
     for path in sorted(folder.glob("*.safetensors")):
         try:
             with safe_open(path, framework="np"):
@@ -49,7 +49,7 @@ def check_config(folder: Path, config: ModelConfig) -> None:
     """Raises `UserError` when config.json alone shows that the model cannot be used."""
     values = read_json(folder / "config.json", str(folder), COMPLETE)
     _check_architecture(folder, values)
-    _check_length(values, config)
+    check_length(values, config)
 
 
 def _check_architecture(folder: Path, values: Mapping[str, Any]) -> None:
@@ -59,7 +59,8 @@ def _check_architecture(folder: Path, values: Mapping[str, Any]) -> None:
         raise UserError(f"{folder}: {found[0]} is not supported; use a model of type {known}")
 
 
-def _check_length(values: Mapping[str, Any], config: ModelConfig) -> None:
+def check_length(values: Mapping[str, Any], config: ModelConfig) -> None:
+    """Raises `UserError` for a context that a config.json, `values`, has no positions for."""
     longest = values.get("max_position_embeddings")
     if isinstance(longest, int) and config.max_model_len > longest:
         raise UserError(
@@ -68,10 +69,15 @@ def _check_length(values: Mapping[str, Any], config: ModelConfig) -> None:
         )
 
 
-def _missing_files(folder: Path) -> str | None:
-    """The first part that a complete folder has and this one lacks; None when complete."""
-    if not any((folder / name).is_file() for name in TOKENIZER_FILES):
-        return "tokenizer (" + " or ".join(TOKENIZER_FILES) + ")"
+def _incomplete(whose: str, folder: Path, missing: str) -> UserError:
+    return UserError(
+        f"{whose}: {folder} has no {missing}; give a complete Hugging Face folder (config.json, "
+        "tokenizer files and safetensors weights)"
+    )
+
+
+def _missing_weights(folder: Path) -> str | None:
+    """The first file that is not there; None when all are."""
     index = folder / "model.safetensors.index.json"
     if index.is_file():
         shards = sorted(set(read_json(index, str(folder), COMPLETE).get("weight_map", {}).values()))

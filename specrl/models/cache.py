@@ -57,10 +57,15 @@ def resumable_folder(
 
     `work` outlives a kill and is removed once the folder stands. `note` is told about a wait.
     """
-    work = root / f".{name}.work"
+    work = work_of(root / name)
     folder = cached_folder(root, name, lambda target: make(target, work), note)
     shutil.rmtree(work, ignore_errors=True)
     return folder
+
+
+def work_of(place: Path) -> Path:
+    """What a build of a `resumable_folder` that was interrupted has left."""
+    return place.with_name(f".{place.name}.work")
 
 
 def folder_name(label: str, recipe: str) -> str:

@@ -6,10 +6,11 @@ from pathlib import Path
 from specrl.config.drafter import DraftModelConfig
 from specrl.config.model import ModelConfig
 from specrl.errors import UserError
-from specrl.hub import hub_snapshot, looks_local
+from specrl.hub import cached_snapshot, hub_snapshot, looks_local
 from specrl.models.architecture import check_config, check_folder, check_weights
-from specrl.models.tiny import tiny_folder
-from specrl.models.wheel import wheel_folder
+from specrl.models.cache import is_intact
+from specrl.models.tiny import tiny_folder, tiny_place
+from specrl.models.wheel import wheel_folder, wheel_place
 
 HUB_PATTERNS = ("*.json", "*.safetensors", "*.txt", "*.model", "*.jinja")
 
@@ -46,13 +47,27 @@ def prepare_model(
     return folder
 
 
+def made_model(config: ModelConfig) -> Path | None:
+    """The folder of `prepare_model` where it is there already; makes and downloads nothing."""
+    match config.source:
+        case "wheel":
+            place = wheel_place(config)
+        case "tiny":
+            place = tiny_place(config)
+        case _ if looks_local(config.path):
+            return local_folder("model", config.path, config.revision)
+        case _:
+            return cached_snapshot(config.path, config.revision, HUB_PATTERNS)
+    return place if is_intact(place) else None
+
+
 def prepare_draft(config: DraftModelConfig) -> Path:
     """Local Hugging Face folder of a draft model.
 
     Raises `UserError` when it is not to be had or damaged.
     """
     folder = local_folder("drafter", config.model, config.revision, path_key="model")
-    check_weights(folder)
+    check_weights(folder, f"drafter.model={config.model}")
     return folder
 
 

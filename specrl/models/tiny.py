@@ -43,12 +43,23 @@ def tiny_folder(config: ModelConfig, note: Callable[[str], None] = lambda _: Non
     `config.tiny` holds Hugging Face config values over `DEFAULTS`, plus `seed` (0) and `dtype`
     (float32). Special tokens are ids 0 <pad>, 1 <bos>, 2 <eos>, 3 <unk>.
     """
+    values = tiny_values(config)
+    place = tiny_place(config)
+    return cached_folder(place.parent, place.name, lambda folder: _make(values, folder), note)
+
+
+def tiny_place(config: ModelConfig) -> Path:
+    """Where `tiny_folder` is, or will be."""
+    text = json.dumps(tiny_values(config), sort_keys=True, default=str)
+    root = Path(config.cache_dir).expanduser().absolute()
+    return root / folder_name(config.name, f"{RECIPE} {text}")
+
+
+def tiny_values(config: ModelConfig) -> Mapping[str, Any]:
+    """What `config.tiny` says, checked, over the defaults. Raises `UserError`."""
     values = {**DEFAULTS, "seed": 0, "dtype": "float32", **(config.tiny or {})}
     _check(values)
-    text = json.dumps(values, sort_keys=True, default=str)
-    name = folder_name(config.name, f"{RECIPE} {text}")
-    root = Path(config.cache_dir).expanduser().absolute()
-    return cached_folder(root, name, lambda folder: _make(values, folder), note)
+    return values
 
 
 def _check(values: Mapping[str, Any]) -> None:

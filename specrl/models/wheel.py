@@ -14,13 +14,18 @@ CONVERSION = "bf16-1"
 
 def wheel_folder(config: ModelConfig, note: Callable[[str], None] = lambda _: None) -> Path:
     """bf16 Hugging Face folder of the GGUF model in the installed package `config.path`."""
+    gguf, place = find_gguf(config.path), wheel_place(config)
+    return cached_folder(place.parent, place.name, lambda folder: convert(gguf, folder), note)
+
+
+def wheel_place(config: ModelConfig) -> Path:
+    """Where `wheel_folder` is, or will be."""
     gguf = find_gguf(config.path)
     size = gguf.stat().st_size
     version = metadata.version(config.path)
     recipe = f"{config.path} {version} {gguf.name} {size} {CONVERSION}"
     root = Path(config.cache_dir).expanduser().absolute()
-    name = folder_name(config.path, recipe)
-    return cached_folder(root, name, lambda folder: convert(gguf, folder), note)
+    return root / folder_name(config.path, recipe)
 
 
 def find_gguf(package: str) -> Path:

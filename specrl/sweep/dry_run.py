@@ -10,27 +10,28 @@ from specrl.build_draft import init_settings
 from specrl.config.cluster import SlurmConfig
 from specrl.config.node_layout import gpus_needed, node_layout
 from specrl.config.train import TrainConfig
+from specrl.evaluate import EvaluationPlan
 from specrl.learner.layout import shape_of
-from specrl.models.peek import peek
 from specrl.sweep.claim import is_done
 from specrl.sweep.point import PointTask
 from specrl.sweep.points import check_here, counted, distinct, letter, point_of
-from specrl.sweep.possible import check_possible
+from specrl.sweep.possible import check_points, described_model
 from specrl.sweep.status import is_alive, read_status
 from specrl.sweep.table import labels
 
 
-def dry_run(tasks: Sequence[PointTask], where: str, slurm: bool) -> list[str]:
-    """Lines for people: what becomes of each point, what they share, how they are laid out.
+def dry_run(tasks: Sequence[PointTask], where: str, slurm: bool, budget: str = "") -> list[str]:
+    """Lines for people: what becomes of each point, what they share and take, the layouts.
 
-    `where` says what runs them. Raises `UserError` for the first point that a launch would refuse:
-    as `check_possible` does, and for a Slurm cluster without Slurm's launcher.
+    `where` says what runs them, `budget` what their sweep says that it costs. Raises `UserError`
+    for the first point that a launch would refuse: as `check_points` does, and for a Slurm cluster
+    without Slurm's launcher.
     """
     runs = distinct(tasks)
     for task in runs:
         if not slurm:
             check_here(task.config)
-        check_possible(task)
+    check_points(runs)
     drafts = _drafts(runs)
     names = labels([point_of(task) for task in runs])
     states = [_becomes(task) for task in runs]
@@ -43,7 +44,9 @@ def dry_run(tasks: Sequence[PointTask], where: str, slurm: bool) -> list[str]:
         draft = drafts.get(task.folder)
         shared = f", draft {draft}" if draft else ""
         lines += [f"  {name}", f"      {state}{shared}; {task.folder}"]
-    lines += _told(runs, drafts, names)
+    lines += [*_warm_starts(runs, names), *_told(runs, drafts, names)]
+    unfinished = [task.config for task, state in zip(runs, states, strict=True) if state != DONE]
+    lines += [_work(unfinished), *([budget] if budget else [])]
     for like, example in _layouts(runs, names).items():
         lines += ["", f"layout of {example[0]}", *(f"  {line}" for line in like)]
         lines += [f"  {line}" for line in _slurm(example[1], slurm)]
@@ -98,6 +101,33 @@ def _told(runs: Sequence[PointTask], drafts: dict[Path, str], names: Sequence[st
     return lines
 
 
+def _warm_starts(runs: Sequence[PointTask], names: Sequence[str]) -> list[str]:
+    users: dict[str, list[str]] = {}
+    for task, name in zip(runs, names, strict=True):
+        model = task.config.model
+        if model.warm_start is not None:
+            line = (
+                f"warm start: model={model.name}, {model.warm_start.examples} worked solutions, "
+                f"made once for POINTS, or found in {model.cache_dir}"
+            )
+            users.setdefault(line, []).append(name.partition(".")[0])
+    return [line.replace("POINTS", _numbered(points)) for line, points in users.items()]
+
+
+def _work(configs: Sequence[TrainConfig]) -> str:
+    steps = sum(config.steps for config in configs)
+    tokens = sum(map(_most_tokens, configs))
+    return f"to do: {steps} steps, at most {tokens:,} response tokens, evaluations in it"
+
+
+def _most_tokens(config: TrainConfig) -> int:
+    """Of a whole run, if every response is as long as it may be."""
+    rollout, evaluation = config.rollout, EvaluationPlan(**asdict(config.evaluation))
+    due = sum(evaluation.due(step, config.steps) for step in range(config.steps + 1))
+    responses = config.steps * rollout.prompts_per_step * rollout.group_size
+    return rollout.max_tokens * (responses + due * evaluation.num_prompts * evaluation.samples)
+
+
 def _layouts(
     runs: Sequence[PointTask], names: Sequence[str]
 ) -> dict[tuple[str, ...], tuple[str, PointTask]]:
@@ -114,7 +144,7 @@ def _layouts(
 def _layout(config: TrainConfig) -> tuple[str, ...]:
     learner, cluster = config.learner, config.cluster
     ways = config.rollout.engine_args.get("tensor_parallel_size", 1)
-    described = peek(config.model)
+    described = described_model(config)
     if described is None:
         model = f"{config.model.path} is not here yet: its heads are checked when the run starts"
     else:

@@ -11,7 +11,6 @@ from omegaconf import DictConfig
 from specrl.errors import UserError
 from specrl.sweep.executor import Executor
 from specrl.sweep.launch import launch
-from specrl.sweep.point import PointTask
 from specrl.sweep.points import as_written, checked_tasks
 
 
@@ -22,15 +21,8 @@ def launch_points(
     points: Sequence[Sequence[str]],
     executor: Executor,
 ) -> list[JobReturn]:
-    """Runs the points, checked here unless `task_function.tasks` has them already.
-
-    `task_function.run` is what each does. Raises as `specrl.sweep.launch.launch`.
-    """
-    known: dict[tuple[str, ...], PointTask] = getattr(task_function, "tasks", {})
-    named = [known.get(tuple(words)) for words in points]
-    tasks = [task for task in named if task is not None]
-    if len(tasks) < len(points):
-        tasks = checked_tasks(loader, config, points)
+    """Runs the points with `task_function.run`. Raises as `specrl.sweep.launch.launch`."""
+    tasks = checked_tasks(loader, config, [tuple(words) for words in points])
     run = getattr(task_function, "run", None)
     typed = as_written(config.hydra.overrides.task)
     try:

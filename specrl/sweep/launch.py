@@ -13,7 +13,7 @@ from specrl.sweep.executor import Executor
 from specrl.sweep.lifecycle import Sweep
 from specrl.sweep.point import PointTask
 from specrl.sweep.points import Point, counted, distinct, point_of
-from specrl.sweep.possible import check_possible
+from specrl.sweep.possible import check_points
 from specrl.sweep.record import opened, save_record
 from specrl.sweep.table import Row, complaints_of, rows_of, table_of
 from specrl.sweep.tracking import below, end_parent, open_parent
@@ -33,7 +33,7 @@ def launch(tasks: Sequence[PointTask], executor: Executor, overrides: Sequence[s
     tasks = distinct(tasks)
     for task in tasks:
         executor.check(task)
-        check_possible(task)
+    check_points(tasks)
     points = [point_of(task) for task in tasks]
     say = saying(PipeSafeConsole())
     record = opened(points, overrides)

@@ -1,12 +1,13 @@
 """One point of a sweep in a process of its own: claimed, run, and its end written down."""
 
 import os
+import shutil
 import sys
 import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,19 +15,24 @@ from specrl.config.train import TrainConfig
 from specrl.durable import DISK_FAULTS
 from specrl.errors import RunError, UserError
 from specrl.process import this_process
-from specrl.run_folder import exclusive
+from specrl.run_folder import LOCK_FILE, LOG_FILE, exclusive
 from specrl.sweep.status import (
     HEARTBEAT_S,
+    STATUS_FILE,
     State,
     Status,
     beat,
     changing,
+    known,
+    left_behind,
     read_status,
     write_status,
 )
+from specrl.sweep.status import LOCK_FILE as STATUS_LOCK_FILE
 
 Run = Callable[[TrainConfig, Path, Sequence[str]], None]
 SLURM_JOB = "SLURM_JOB_ID"
+BEFORE_THE_RUN = {STATUS_FILE, STATUS_LOCK_FILE, LOCK_FILE, LOG_FILE}
 
 
 @dataclass(frozen=True)
@@ -73,13 +79,16 @@ def recorded(config: TrainConfig, folder: Path, overrides: Sequence[str]) -> Ite
     """Holds the run folder and keeps its status; errors pass through.
 
     Raises `UserError` when another process holds the folder, `RunError` for a disk that takes
-    nothing any more.
+    nothing any more. A mistake told before the run wrote anything leaves no folder that was made
+    for it.
     """
-    with _naming_disk_faults(folder), exclusive(folder):
-        with changing(folder) as before:
+    made = [place for place in (folder, *folder.parents) if not os.path.exists(place)]
+    with naming_disk_faults(folder), exclusive(folder), _removing_if_refused(made):
+        with changing(folder) as found:
+            before = left_behind(folder, known(found, Status("queued")))
             status = _started(before, config, overrides)
             write_status(folder, status)
-        with _ending(folder, status), _heartbeat(folder), _naming_disk_faults(folder):
+        with _ending(folder, status), _heartbeat(folder), naming_disk_faults(folder):
             yield
 
 
@@ -95,7 +104,26 @@ def _ending(folder: Path, started: Status) -> Iterator[None]:
 
 
 @contextmanager
-def _naming_disk_faults(folder: Path) -> Iterator[None]:
+def _removing_if_refused(made: Sequence[Path]) -> Iterator[None]:
+    """`made` are the run folder and what holds it, the innermost first."""
+    try:
+        yield
+    except UserError:
+        if made and {path.name for path in made[0].iterdir()} <= BEFORE_THE_RUN:
+            shutil.rmtree(made[0])
+            _remove_empty(made[1:])
+        raise
+
+
+def _remove_empty(places: Sequence[Path]) -> None:
+    with suppress(OSError):  # somebody else put something there
+        for place in places:
+            place.rmdir()
+
+
+@contextmanager
+def naming_disk_faults(folder: Path) -> Iterator[None]:
+    """Raises `RunError`, which names file, fault and fix, for a disk that takes nothing."""
     try:
         yield
     except OSError as error:
@@ -109,12 +137,11 @@ def _naming_disk_faults(folder: Path) -> Iterator[None]:
 
 def _write_end(folder: Path, started: Status, state: State, reason: str) -> None:
     with changing(folder) as now:  # its launcher may have written the job and the log meanwhile
-        write_status(folder, (now or started).ended(state, reason))
+        write_status(folder, known(now, started).ended(state, reason))
 
 
-def _started(before: Status | None, config: TrainConfig, overrides: Sequence[str]) -> Status:
+def _started(before: Status, config: TrainConfig, overrides: Sequence[str]) -> Status:
     """A queued status keeps the job and the log that its launcher wrote into it."""
-    before = before or Status("queued")
     queued = before.state == "queued"
     return replace(
         before,

@@ -1,17 +1,18 @@
 """The points of a sweep: which there are, checked before the first starts."""
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from string import ascii_uppercase
+from typing import Any
 
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf, flag_override
 
-from specrl.config import mistakes
+from specrl.config import mistakes, tree
 from specrl.config.cluster import SlurmConfig, outside_of_job
 from specrl.config.door import to_config
 from specrl.config.overrides import key_of
@@ -52,23 +53,54 @@ def point_of(task: PointTask) -> Point:
     return Point(task.overrides, task.config.drafter.name, task.folder)
 
 
+def within_choice(word: str) -> bool:
+    """Whether an override sets a knob of a group's choice, which other choices may not have."""
+    group, dot, _ = key_of(word).partition(".")
+    return bool(dot) and group in tree.groups() and not word.startswith(("+", "~"))
+
+
 def checked_tasks(
-    loader: ConfigLoader, master: DictConfig, points: Sequence[Sequence[str]]
+    loader: ConfigLoader, master: DictConfig, points: Sequence[tuple[str, ...]]
 ) -> list[PointTask]:
     """The points that lists of overrides make of the sweep's config, all of them checked.
 
-    Arms whose drafter does not learn leave out init and adaptation if another arm has them, so
-    that a sweep over inits has its autoregressive arm in it. Raises `UserError`, one line that
-    begins with the overrides, for the first point that no run can start with.
+    A knob that some of the points have is left out by those that have it not, and so are init and
+    adaptation where the drafter does not learn: a sweep over inits has its autoregressive arm in
+    it. Raises `UserError`, one line that begins with the overrides, for the first point that no run
+    can start with.
     """
-    composition = cache(partial(_composed, loader, master))  # arms without a draft repeat
-    composed = [composition(tuple(words)) for words in points]
-    if any(_learned(config) for config in composed):
-        for number, words in enumerate(points):
-            own = [word for word in words if key_of(word).partition(".")[0] not in LEARNED_ONLY]
-            if not _learned(composed[number]) and len(own) < len(words):
-                composed[number] = composition(tuple(own))
-    return [_checked(config) for config in composed]
+    composition = cache(partial(_composed, loader, master))  # points may differ in less
+    fitting = [_fitting(composition, words) for words in points]
+    known = {key_of(word) for words in fitting for word in words}
+    return [
+        _checked(composition(tuple(w for w in words if w in fits or key_of(w) not in known)))
+        for words, fits in zip(points, fitting, strict=True)
+    ]
+
+
+def _fitting(
+    composition: Callable[[tuple[str, ...]], DictConfig], words: tuple[str, ...]
+) -> list[str]:
+    """The overrides that mean something to the choices of a point."""
+    composed = composition(tuple(word for word in words if not within_choice(word)))
+    return [word for word in words if _fits(composed, word)]
+
+
+def _fits(composed: DictConfig, word: str) -> bool:
+    key = key_of(word)
+    if key.partition(".")[0] in LEARNED_ONLY:
+        return _learned(composed)
+    return not within_choice(word) or _has(composed, key)
+
+
+def _has(composed: DictConfig, key: str) -> bool:
+    """Whether the config has the key; one of a list's places counts as the list."""
+    node: Any = composed
+    for name in key.partition("[")[0].split("."):
+        if not isinstance(node, DictConfig) or node._is_none() or name not in list(node):
+            return False
+        node = node._get_node(name)
+    return True
 
 
 def checked_run(composed: DictConfig) -> PointTask:

@@ -39,10 +39,12 @@ def data_files(
     A hub source is `owner/name[@revision][:folder]`; `revision` counts where it has none. `key` is
     the config key of the source and `expected` what a file must hold, for the `UserError`.
     """
-    fix = f"give a local file instead: {key}=/path/to/file.parquet (or .jsonl) with {expected}"
+    fix = _fix(key, expected)
+    local = local_file(key, source, expected)
+    if local is not None:
+        return [local]
     hub = _HUB_SOURCE.fullmatch(source)
-    if hub is None or (looks_local(source) and ":" not in source and "@" not in source):
-        return [_local_file(key, source, fix)]
+    assert hub is not None, source
     folder = f"{hub['folder'].strip('/')}/" if hub["folder"] else ""
     root = hub_snapshot(
         hub["repo"],
@@ -58,13 +60,21 @@ def data_files(
     return [root / name for name in chosen]
 
 
-def _local_file(key: str, source: str, fix: str) -> Path:
+def local_file(key: str, source: str, expected: str) -> Path | None:
+    """The file that `source` is, None for a hub data set. Raises `UserError` as `data_files`."""
+    hub = _HUB_SOURCE.fullmatch(source)
+    if hub and not (looks_local(source) and ":" not in source and "@" not in source):
+        return None
     path = Path(source).expanduser()
     if not path.is_file():
-        raise UserError(f"{key}={source} is neither a file nor a hub id; {fix}")
+        raise UserError(f"{key}={source} is neither a file nor a hub id; {_fix(key, expected)}")
     if path.suffix not in SUFFIXES:
-        raise UserError(f"{key}={source} is not a .parquet or .jsonl file; {fix}")
+        raise UserError(f"{key}={source} is not a .parquet or .jsonl file; {_fix(key, expected)}")
     return path
+
+
+def _fix(key: str, expected: str) -> str:
+    return f"give a local file instead: {key}=/path/to/file.parquet (or .jsonl) with {expected}"
 
 
 def parquet_rows(path: Path, wanted: Mapping[str, str]) -> Iterator[Row]:

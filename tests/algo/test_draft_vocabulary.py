@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from specrl.algo import draft_vocabulary as vocabulary
-from specrl.errors import UserError
 
 
 def test_the_most_frequent_tokens_are_chosen_and_ties_go_to_the_lower_id():
@@ -15,11 +14,6 @@ def test_the_most_frequent_tokens_are_chosen_and_ties_go_to_the_lower_id():
 def test_what_is_left_after_the_counted_tokens_is_filled_by_the_lowest_ids():
     counts = np.array([0, 0, 0, 0, 7])
     assert vocabulary.choose_draft_vocabulary(counts, 3).tolist() == [0, 1, 4]
-
-
-def test_a_draft_vocabulary_above_the_policys_is_refused():
-    with pytest.raises(UserError, match=r"drafter.vocab_size=6 .* of 5;"):
-        vocabulary.choose_draft_vocabulary(np.zeros(5, dtype=np.int64), 6)
 
 
 def test_coverage_is_the_share_of_tokens_not_of_ids():

@@ -6,29 +6,14 @@ import time
 from pathlib import Path
 
 import pytest
+from commands import Runs
 
 from specrl import __version__
-from specrl.cli.arguments import overrides_last
-from specrl.cli.sweep import planned
 from specrl.cli.train import launch
-from specrl.config.store import register
 from specrl.errors import RunError, UserError
 from specrl.sweep.status import read_status
 
 ROOT = Path(__file__).parents[2]
-
-
-class Runs:
-    """Stands for specrl.build.run: remembers its calls, fails for the drafters named."""
-
-    def __init__(self, **failures: BaseException):
-        self.failures = failures
-        self.calls = []
-
-    def __call__(self, config, folder, overrides):
-        self.calls.append((config, folder, list(overrides)))
-        if config.drafter.name in self.failures:
-            raise self.failures[config.drafter.name]
 
 
 def _specrl(*argv):
@@ -59,34 +44,6 @@ def test_a_run_gets_its_config_folder_and_overrides(tmp_path):
     assert list(tmp_path.iterdir()) == [tmp_path / "outputs"]
 
 
-def _points(*argv):
-    """Overrides and config of each point that the sweep would run."""
-    register()
-    tasks = planned(*overrides_last(argv), single=False).tasks
-    return [task.overrides for task in tasks], [task.config for task in tasks]
-
-
-def test_a_sweep_has_every_point_with_its_own_overrides():
-    words, _ = _points("drafter=none,ngram", "-m", "seed=0,1")
-    assert words == [
-        ("drafter=none", "seed=0"),
-        ("drafter=none", "seed=1"),
-        ("drafter=ngram", "seed=0"),
-        ("drafter=ngram", "seed=1"),
-    ]
-
-
-def test_the_demo_is_a_sweep_by_itself():
-    _, configs = _points("experiment=demo")
-    assert [config.drafter.name for config in configs] == ["none", "ngram", "eagle3"]
-
-
-def test_in_a_sweep_over_inits_the_arm_without_a_draft_leaves_them_out():
-    words, _ = _points("-m", "drafter=none,eagle3", "init=dapo,ultrachat")
-    assert words[:2] == [("drafter=none",), ("drafter=none",)]
-    assert words[2:] == [("drafter=eagle3", f"init={init}") for init in ("dapo", "ultrachat")]
-
-
 @pytest.mark.parametrize(
     ("error", "code"), [(RunError("engine gone"), 1), (UserError("no such\nfolder"), 2)]
 )
@@ -96,109 +53,38 @@ def test_a_failing_run_is_one_line_and_an_exit_code(error, code, capsys):
     assert said == f"specrl: {' '.join(str(error).split())}\n"
 
 
+def test_a_mistake_found_before_the_run_wrote_anything_leaves_no_folder(tmp_path):
+    argv = ["drafter=none", "output_dir=new/place"]
+    assert launch(argv, Runs(none=UserError("no such folder"))) == 2
+    assert list(tmp_path.iterdir()) == []
+    assert launch(argv, Runs(none=RunError("engine gone"))) == 1
+    assert len(list(tmp_path.glob("new/place/*/status.json"))) == 1
+
+
+def test_a_mistake_found_later_leaves_what_the_run_wrote(tmp_path):
+    def run(_, folder, __):
+        (folder / "run.json").touch()
+        raise UserError("no such argument")
+
+    assert launch(["drafter=none"], run) == 2
+    assert len(list(tmp_path.glob("outputs/*/run.json"))) == 1
+
+
 def test_a_bug_shows_its_traceback(capsys):
     assert launch(["drafter=none"], Runs(none=KeyError("oops"))) == 1
     assert "Traceback" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("argv", "line"),
-    [
-        (["-m", "steps=1,0"], "steps=0: steps=0 is out of range; use a value of at least 1"),
-        (
-            ["-m", "drafter=none,ngram", "adaptation=offline,online"],
-            "drafter=none adaptation=online: adaptation=online cannot go with drafter=none",
-        ),
-        (
-            ["-m", "drafter=none,draft_model", "seed=1"],
-            "drafter=draft_model seed=1: drafter.model is not set",
-        ),
-        (
-            ["experiment=demo", "steps=0"],
-            "drafter=none experiment=demo steps=0: steps=0 is out of range",
-        ),
-        (["-m", "seed=range(0,0)"], "the sweep has no points: one of its lists is empty"),
-        (
-            ["-m", "hydra.launcher.jobs=abc"],
-            "hydra.launcher.jobs=abc is not allowed; use a whole number of points at once, e.g.",
-        ),
-        (
-            ["-m", "hydra.launcher.job=2"],
-            "hydra.launcher.job=2: there is no hydra.launcher.job; did",
-        ),
-        (
-            ["-m", "hydra.launcher.poll_s=1"],
-            "hydra.launcher.poll_s=1: hydra.launcher.poll_s exists only with hydra/launcher=specrl",
-        ),
-        (["-m", "+sweep=table4"], "+sweep=table4: sweep is always there; write sweep=table4"),
-        (["sweep=tabel4"], "sweep=tabel4 is not a choice; use one of figure2,"),
-        (["hydra.mode=MULTIRUN", "steps=1,0"], "steps=0: steps=0 is out of range"),
-    ],
-)
-def test_a_wrong_point_stops_a_sweep_before_the_first_starts(argv, line, capsys, tmp_path):
+@pytest.mark.parametrize("argv", [[], ["--dry-run"]], ids=["run", "dry"])
+def test_what_a_run_cannot_start_with_is_told_at_once(argv, capsys, tmp_path):
     runs = Runs()
-    assert launch(argv, runs) == 2
+    assert launch(["drafter=draft_model", "drafter.model=./no", *argv], runs) == 2
     assert runs.calls == []
-    said = capsys.readouterr().err
-    assert said.startswith(f"specrl: {line}")
-    assert said.count("\n") == 1
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("specrl: drafter.model=./no is neither a folder nor a hub id;")
+    assert said.err.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    ("words", "line"),
-    [
-        (
-            ["hydra.launcher.jobs=0"],
-            "hydra.launcher.jobs=0 is out of range; use a value of at least",
-        ),
-        (["cluster=h100"], "cluster=h100 lives in a Slurm job; add hydra/launcher=specrl_slurm"),
-        (
-            ["model=tiny", "learner.tensor_parallel=1,3"],
-            "model=tiny learner.tensor_parallel=3: learner.tensor_parallel=3 does not divide the "
-            "model's 8 attention heads",
-        ),
-        (
-            ["model=tiny", "cluster=local,local_gpu"],
-            "model=tiny cluster=local_gpu: engines and learner need 2 GPUs and this machine has 0",
-        ),
-        (
-            ["model=tiny,qwen3_235b_a22b"],
-            "model=qwen3_235b_a22b: model=qwen3_235b_a22b: Qwen3MoeForCausalLM needs expert",
-        ),
-    ],
-)
-def test_what_cannot_run_there_stops_a_sweep_too(words, line, capsys, tmp_path, monkeypatch):
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    runs = Runs()
-    assert launch(["-m", *words], runs) == 2
-    assert runs.calls == []
-    said = capsys.readouterr().err
-    assert said.startswith(f"specrl: {line}")
-    assert said.count("\n") == 1
-    assert not list(tmp_path.rglob("status.json"))
-
-
-def test_points_of_a_users_own_folder_are_checked_too(tmp_path, capsys):
-    (tmp_path / "experiment").mkdir()
-    for name, steps in (("good", 1), ("bad", 0)):
-        (tmp_path / "experiment" / f"{name}.yaml").write_text(
-            f"# @package _global_\nname: ${{hydra:job.config_name}}\nsteps: {steps}\n"
-        )
-    runs = Runs()
-    own = ["--config-dir", str(tmp_path)]
-    assert launch([*own, "-m", "experiment=good,bad"], runs) == 2
-    assert runs.calls == []
-    assert "experiment=bad: steps=0" in capsys.readouterr().err
-    _, configs = _points(*own, "-m", "experiment=good", "seed=0,1")
-    assert [config.name for config in configs] == ["train", "train"]
-
-
-def test_an_unknown_choice_in_a_sweep_stops_it_before_the_first_point(capsys):
-    runs = Runs()
-    assert launch(["-m", "drafter=none,ngrm"], runs) == 2
-    assert runs.calls == []
-    assert "did you mean drafter=ngram?" in capsys.readouterr().err
 
 
 def test_ctrl_c_is_130_and_written_down(capsys):
@@ -233,6 +119,14 @@ def test_a_wrong_command_is_one_line_and_runs_nothing(argv, says, capsys):
     assert said.count("\n") == 1
     assert says in said
     assert runs.calls == []
+
+
+def test_a_dry_run_says_what_the_paper_s_sweep_costs(capsys):
+    assert launch(["sweep=table1", "experiment=rl_zero_cpu", "--dry-run"], Runs()) == 0
+    said = (
+        "sweep=table1 as it is: budget (estimate): about 1.3 hours on 2 cores, 4 runs of 20 steps"
+    )
+    assert said in capsys.readouterr().out
 
 
 def test_a_dry_run_of_one_run_starts_and_writes_nothing(tmp_path, capsys):
@@ -306,8 +200,6 @@ def test_an_override_may_refer_to_another_knob():
     runs = Runs()
     assert launch(["seed=3", "evaluation.every=${seed}"], runs) == 0
     assert runs.calls[0][0].evaluation.every == 3
-    _, configs = _points("-m", "seed=3,4", "evaluation.every=${seed}")
-    assert [config.evaluation.every for config in configs] == [3, 4]
 
 
 def test_an_output_dir_that_cannot_be_is_one_line(tmp_path, capsys):

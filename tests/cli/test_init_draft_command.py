@@ -53,11 +53,26 @@ def test_what_ends_a_build_is_one_line_and_an_exit_code(error, code, capsys) -> 
         (["init.num_prompts=0"], "init.num_prompts=0"),
         (["-m", "drafter.k=1,2"], "-m is not a flag"),
         (["init=checkpoint"], "needs init.path"),
+        (["init=checkpoint", "init.path=./no"], "init.path=./no is neither a folder nor a hub id"),
+        (["drafter=ngram", "--dry-run"], "drafter=ngram has no weights to initialise"),
+        (["experiment=demo", "--dry-run"], "builds the draft of one run"),
+        (["--dry-run", "--cfg", "job"], "leave out --cfg"),
     ],
 )
 def test_a_wrong_command_builds_nothing(argv, says, capsys) -> None:
     assert launch(argv, refuse(AssertionError("built"))) == 2
     assert says in capsys.readouterr().err
+
+
+def test_a_dry_run_and_a_shown_config_build_nothing(capsys, tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("SPECRL_CACHE", str(tmp_path / "cache"))
+    build = refuse(AssertionError("built"))
+    assert launch(["debug=tiny", "drafter=eagle3", "--dry-run"], build) == 0
+    said = "dry run: init=dapo for model=tiny: 16 prompts; to be built: model=tiny is not here"
+    assert capsys.readouterr().out.startswith(said)
+    assert launch(["init.num_prompts=9", "--cfg", "job", "-p", "init"], build) == 0
+    assert "num_prompts: 9" in capsys.readouterr().out
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_help_page_shows_examples(capsys) -> None:

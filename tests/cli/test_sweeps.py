@@ -35,7 +35,7 @@ EACH = [
 @cache
 def runs(*words: str):
     register()
-    plan = planned([], list(words), single=False)
+    plan = planned([], list(words))
     assert plan is not None
     return distinct(plan.tasks)
 

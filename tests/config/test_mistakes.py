@@ -100,6 +100,8 @@ MISTAKES = [
     ("model.path=???", ["model.path is not set", "hub id"]),
     ("drafter=draft_model", ["drafter.model is not set", "add drafter.model="]),
     ("output_dir=", ["output_dir is empty"]),
+    ("output_dir='~no.such/x'", ["output_dir=~no.such/x: whose home", "write it out"]),
+    ("model.path='~no.such/x'", ["model.path=~no.such/x: whose home", "write it out"]),
     ("rollout.engine_args.x=3", ["+rollout.engine_args.x=3"]),
     ("+rollout.engine_args.seed=3", ["rollout.engine_args.seed", "rollout.seed"]),
     ("+model.tiny.seed=3", ["model.tiny", "use model=tiny"]),
@@ -122,6 +124,20 @@ def test_a_mistake_is_one_line_with_the_key_and_the_fix(override, parts):
     assert [part for part in parts if part not in line] == []
     assert "hydra.cc" not in line
     assert "full_key" not in line
+
+
+@pytest.mark.parametrize(
+    ("key", "listed"),
+    [
+        ("task.nosuch", "task has name, prompt_style,"),
+        ("evaluation.nosuch", "evaluation has every,"),
+    ],
+)
+def test_a_key_like_no_other_lists_those_of_its_group_and_suggests_none(key, listed):
+    with pytest.raises(UserError) as caught:
+        load([f"{key}=1"])
+    assert f"{key}=1: there is no {key}; {listed}" in str(caught.value)
+    assert "did you mean" not in str(caught.value)
 
 
 def test_a_draft_needs_a_path():

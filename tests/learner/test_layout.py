@@ -58,6 +58,9 @@ def test_tensor_parallelism_must_divide_the_heads(tmp_path, ways, words):
     [
         ({"architectures": ["GemmaForCausalLM"]}, "GemmaForCausalLM"),
         ({"architectures": ["Qwen3MoeForCausalLM"]}, "expert parallelism"),
+        ({"num_hidden_layers": None}, "num_hidden_layers=None in its config"),
+        ({"vocab_size": "many"}, "vocab_size=many in its config"),
+        ({"num_attention_heads": 0}, "num_attention_heads=0 in its config"),
         ({"rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, "llama3"),
         ({"attention_bias": True}, "attention_bias"),
         ({"use_sliding_window": True}, "use_sliding_window"),

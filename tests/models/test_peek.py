@@ -1,9 +1,12 @@
 """What decides a model's layout is read without making the model."""
 
 import json
+import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from specrl.config import tree
 from specrl.config.compose import load
@@ -17,10 +20,41 @@ def local(folder: Path):
     return load(["model=qwen3_8b", f"model.path={folder}", "model.revision=null"]).model
 
 
+def whole(folder: Path, **values: object) -> Path:
+    config = {"architectures": ["LlamaForCausalLM"], "num_attention_heads": 12, **values}
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "tokenizer.json").write_text("{}")
+    save_file({"a": np.zeros(1)}, folder / "model.safetensors")
+    return folder
+
+
 def test_a_local_folder_is_read(tmp_path: Path) -> None:
-    assert peek(local(tmp_path)) is None
-    (tmp_path / "config.json").write_text(json.dumps({"num_attention_heads": 12}))
-    assert peek(local(tmp_path)) == {"num_attention_heads": 12}
+    found = peek(local(whole(tmp_path)))
+    assert found is not None
+    assert found["num_attention_heads"] == 12
+
+
+@pytest.mark.parametrize(
+    ("lacks", "says"),
+    [
+        ("config.json", "has no config.json; download"),
+        ("tokenizer.json", "has no tokenizer"),
+        ("model.safetensors", "has no .*safetensors"),
+        ("", "neither a folder nor a hub id"),
+    ],
+)
+def test_a_local_folder_that_is_not_whole_names_what_it_lacks(
+    tmp_path: Path, lacks: str, says: str
+) -> None:
+    whole(tmp_path)
+    (tmp_path / lacks).unlink() if lacks else shutil.rmtree(tmp_path)
+    with pytest.raises(UserError, match=f"^model.path=.*{says}"):
+        peek(local(tmp_path))
+
+
+def test_a_context_beyond_the_models_positions_is_told_without_making_it() -> None:
+    with pytest.raises(UserError, match="max_model_len=1024 is above the 512 positions of tiny"):
+        peek(load(["model=tiny", "model.max_model_len=1024"]).model)
 
 
 @pytest.mark.parametrize("text", ["", "[1]", "{", "\0"])

@@ -34,6 +34,18 @@ def test_points_that_start_from_one_draft_say_so() -> None:
     assert "draft B: init=ultrachat, 240 prompts, built once for point 4," in said
 
 
+def test_what_is_made_first_and_how_much_there_is_to_do_is_told() -> None:
+    sizes = ["rollout.prompts_per_step=2", "rollout.group_size=3", "rollout.max_tokens=7"]
+    evaluations = ["evaluation.every=2", "evaluation.num_prompts=5", "evaluation.samples=4"]
+    warm = task_of("model=smollm2_135m_math", "drafter=none", *sizes, *evaluations)
+    said = told(task_of("drafter=none", *sizes, "evaluation.every=0"), warm)
+    assert (
+        "warm start: model=smollm2_135m_math, 640 worked solutions, made once for point 2" in said
+    )
+    runs, evaluated = 2 * 5 * 2 * 3 * 7, 4 * 5 * 4 * 7
+    assert f"to do: 10 steps, at most {runs + evaluated} response tokens" in said
+
+
 def test_what_becomes_of_each_point_is_told(tmp_path: Path) -> None:
     points = [task_of("drafter=none", f"seed={seed}", output_dir=tmp_path) for seed in range(4)]
     for point in points[:3]:
@@ -93,7 +105,7 @@ def test_the_layout_says_where_each_process_would_be() -> None:
 def test_a_model_or_layout_that_cannot_be_trained_is_refused(words: list[str], says: str) -> None:
     words = ["drafter=none", *words]
     with pytest.raises(UserError) as refused:
-        told(task_of(*words))
+        told(task_of("drafter=none", "seed=9"), task_of(*words))
     assert str(refused.value).startswith(f"{' '.join(words)}: ")
     assert says in str(refused.value)
 
