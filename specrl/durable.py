@@ -50,7 +50,8 @@ def is_full(folder: Path) -> bool:
         disk = os.statvfs(folder)
     except OSError:
         return False
-    return disk.f_bavail * disk.f_frsize < _LEAST_BYTES or (disk.f_files > 0 == disk.f_favail)
+    no_more_files = disk.f_files > 0 and disk.f_favail == 0  # some disks count none
+    return no_more_files or disk.f_bavail * disk.f_frsize < _LEAST_BYTES
 
 
 def write_atomically(path: Path, text: str, mode: int = 0o666) -> None:

@@ -1,6 +1,7 @@
 """The arguments of the `specrl` command, before Hydra sees them."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NoReturn
 
 from hydra._internal.utils import get_args_parser
@@ -22,12 +23,23 @@ def overrides_last(argv: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def check_flags(flags: Sequence[str], overrides: Sequence[str]) -> None:
-    """Raises `UserError` for a flag that only means something beside another one."""
+    """Raises `UserError` for flags that mean nothing here, or nothing together."""
     args = get_args_parser().parse_args([*flags, *overrides])
     if args.package and not args.cfg:
         raise UserError(
             f"--package {args.package} goes with --cfg; write --cfg job --package {args.package}"
         )
+    if args.resolve and not args.cfg:
+        raise UserError("--resolve goes with --cfg; write --cfg job --resolve")
+    if args.run and args.multirun:
+        raise UserError("--run is one run and -m a sweep; leave one of them out")
+    if args.experimental_rerun:
+        raise UserError(
+            f"--experimental-rerun={args.experimental_rerun} is not supported; the command of a "
+            "run goes on with it, and rerun=true starts it again"
+        )
+    if args.config_dir and not Path(args.config_dir).is_dir():
+        raise UserError(f"--config-dir={args.config_dir} is no folder; name one with YAML groups")
 
 
 def wants_help(argv: Sequence[str]) -> bool:

@@ -93,11 +93,12 @@ def choices_page(words: Sequence[str]) -> str:
 
 
 def _group(group: str) -> str:
-    default = tree.defaults()[group]
+    default, choices = tree.defaults()[group], tree.groups()[group]
+    width = max(16, *(len(choice.name) for choice in choices))
     lines = [f"{group}: {MEANINGS[group]}"]
-    for choice in tree.groups()[group]:
+    for choice in choices:
         mark = "*" if choice.name == default else " "
-        lines.append(f"  {mark} {choice.name:<16} {choice.about}")
+        lines.append(f"  {mark} {choice.name:<{width}} {choice.about}")
     return "\n".join([*lines, f"    e.g. {EXAMPLES[group]}"])
 
 

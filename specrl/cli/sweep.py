@@ -5,6 +5,8 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
+from math import prod
 
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra._internal.hydra import Hydra
@@ -14,16 +16,21 @@ from hydra.core.config_search_path import SearchPathQuery
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from specrl.config import tree
+from specrl.config.bounds import at_least
 from specrl.config.door import to_config
 from specrl.errors import UserError
 from specrl.sweep.point import PointTask
 from specrl.sweep.points import checked_run, checked_tasks, within_choice, without_hydra
 
 CONFIG_NAME = "train"
+MOST_POINTS = 10_000
+SETTINGS = {"sweeper.max_batch_size": 1, "launcher.jobs": 1, "launcher.poll_s": 0}
+"""The least that what runs a sweep may be set to; where it is null or not there nothing is."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +98,7 @@ def planned(flags: Sequence[str], overrides: Sequence[str]) -> Plan | None:
         if not args.multirun and master.hydra.mode != RunMode.MULTIRUN:
             composed = loader.load_configuration(name, list(overrides), RunMode.RUN)
             return Plan(False, [checked_run(composed)], composed.hydra)
+        _check_settings(master.hydra)
         typed = _typed(overrides)
         tasks = checked_tasks(loader, master, _expanded(loader, master, typed))
         return Plan(True, tasks, master.hydra, typed)
@@ -117,6 +125,14 @@ def _typed(overrides: Sequence[str]) -> tuple[str, ...]:
     return tuple(str(word.input_line) for word in parsed if not word.is_hydra_override())
 
 
+def _check_settings(hydra: DictConfig) -> None:
+    """Raises `UserError` for settings of sweeper and launcher that are out of range."""
+    for key, low in SETTINGS.items():
+        value = OmegaConf.select(hydra, key)
+        if value is not None:
+            at_least(f"hydra.{key}", value, low)
+
+
 def _expanded(
     loader: ConfigLoader, master: DictConfig, typed: Sequence[str]
 ) -> list[tuple[str, ...]]:
@@ -127,11 +143,29 @@ def _expanded(
             "-m needs something to sweep over, e.g. drafter=none,ngram or drafter.k=3,5; "
             "without -m this is one run"
         )
-    parser = OverridesParser.create(config_loader=loader)
-    (points,) = BasicSweeper.split_arguments(parser.parse_overrides(words), None)
+    parsed = OverridesParser.create(config_loader=loader).parse_overrides(words)
+    _check_size(parsed)
+    (points,) = BasicSweeper.split_arguments(parsed, None)
     if not points:
         raise UserError("the sweep has no points: one of its lists is empty; name a value in it")
     return [tuple(point) for point in points]
+
+
+def _check_size(parsed: Sequence[Override]) -> None:
+    """Before the lists, which may be endless, are made."""
+    sizes = {word.get_key_element(): _size(word) for word in parsed}
+    if prod(sizes.values()) > MOST_POINTS:
+        largest = max(sizes, key=lambda key: sizes[key])
+        raise UserError(
+            f"the sweep has more than {MOST_POINTS} points, most of them of {largest}; name fewer"
+        )
+
+
+def _size(word: Override) -> int:
+    """How many values it gives its key; beyond `MOST_POINTS` nobody counts."""
+    if not word.is_discrete_sweep():
+        return 1
+    return sum(1 for _ in islice(word.sweep_iterator(), MOST_POINTS + 1))
 
 
 def _check_shown(args: argparse.Namespace, composed: DictConfig) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from specrl.errors import UserError
 
 LARGEST = 10**9  # of any count: whole numbers above it are slips of the hand
+MOST_PROCESSES = 10**4  # and nodes of a run, which all are laid out one by one
 LARGEST_SEED = 2**31 - 1  # what every generator of random numbers here takes
 
 
@@ -18,6 +19,11 @@ def at_least(key: str, value: float, low: float) -> None:
         raise UserError(f"{key}={value} is out of range; use a value of at least {low}")
     if isinstance(value, int) and value > LARGEST:
         raise UserError(f"{key}={value} is out of range; use a value of at most {LARGEST}")
+
+
+def processes(key: str, value: int) -> None:
+    """Raises `UserError` for a number of processes or nodes that no run has."""
+    within(key, value, 1, MOST_PROCESSES)
 
 
 def seed(key: str, value: int) -> None:

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from omegaconf import MISSING
 
-from specrl.config.bounds import at_least, expandable
+from specrl.config.bounds import at_least, expandable, processes
 from specrl.errors import UserError
 
 OWN_OPTIONS = ("nodes", "ntasks", "ntasks-per-node", "gpus-per-node", "signal", "output", "error")
@@ -91,8 +91,9 @@ class SlurmConfig(ClusterConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for key, least in (("nodes", 1), ("gpus_per_node", 0), ("cpus_per_node", 0)):
-            at_least(f"cluster.{key}", getattr(self, key), least)
+        processes("cluster.nodes", self.nodes)
+        at_least("cluster.gpus_per_node", self.gpus_per_node, 0)
+        at_least("cluster.cpus_per_node", self.cpus_per_node, 0)
         at_least("cluster.time_limit_min", self.time_limit_min, 1)
         at_least("cluster.signal_delay_s", self.signal_delay_s, SHORTEST_SIGNAL_DELAY_S)
         if self.signal_delay_s + SIGNAL_MARGIN_S >= 60 * self.time_limit_min:

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from omegaconf import MISSING
 
-from specrl.config.bounds import above, at_least, from_to_below, one_of
+from specrl.config.bounds import above, at_least, from_to_below, one_of, processes
 
 
 @dataclass(kw_only=True)
@@ -65,6 +65,8 @@ class LearnerConfig:
     def __post_init__(self) -> None:
         at_least("learner.tensor_parallel", self.tensor_parallel, 1)
         at_least("learner.data_parallel", self.data_parallel, 1)
+        ranks = self.tensor_parallel * self.data_parallel
+        processes("learner.tensor_parallel x learner.data_parallel", ranks)
         one_of("learner.precision", self.precision, ("bf16", "fp32"))
         above("learner.learning_rate", self.learning_rate, 0.0)
         at_least("learner.warmup_steps", self.warmup_steps, 0)

@@ -16,6 +16,7 @@ from specrl.errors import UserError
 COMPOSITION_ERRORS = (HydraException, OmegaConfBaseException, ValueError, AssertionError)
 
 TYPES = {
+    "Any": "a value",
     "int": "a whole number",
     "float": "a number",
     "bool": "true or false",
@@ -54,6 +55,14 @@ OPTIONAL_SECTION = "model.warm_start.examples"  # null with most choices
 OWN_PLACES = re.compile(
     r"hydra(\.(run|sweep|output_subdir|job\.chdir)|[./](job_logging|hydra_logging))(\.|$)"
 )
+HYDRA_PARTS = re.compile(r"hydra(\.(launcher|sweeper)(\._target_)?)?$")
+FIXES = {
+    "Could not delete": "leave it out",
+    "Primary config directory not found": "give --config-path a folder with train.yaml",
+    "does not support sweep type": "write the values, as in drafter.k=3,5",
+    "range() arg 3 must not be zero": "give range(start,stop,step) another step",
+}
+"""What to do about what Hydra only states."""
 
 
 def check_overrides(overrides: Sequence[str]) -> None:
@@ -66,8 +75,10 @@ def check_overrides(overrides: Sequence[str]) -> None:
             raise UserError(_syntax(text)) from error
         if override.key_or_group == "":
             raise UserError(f"'{text}' names no key; write key=value, e.g. steps=100")
-        if OWN_PLACES.match(override.key_or_group):
-            raise UserError(f"{text}: specrl places runs and their logs itself; use output_dir")
+        if override.is_hydra_override() or override.key_or_group == "hydra":
+            _check_hydra(override, text)
+        if override.is_delete() and override.key_or_group not in tree.groups():
+            _check_removal(override.key_or_group)
         if override.key_or_group in tree.groups() and override.package is None:
             _check_group(override, text)
         elif re.search("[@/:]", override.get_key_element()) and not text.startswith("hydra/"):
@@ -140,6 +151,27 @@ def _group_and_name(path: str) -> tuple[str, str]:
     return group, name
 
 
+def _check_hydra(override: Override, text: str) -> None:
+    if OWN_PLACES.match(override.key_or_group):
+        raise UserError(f"{text}: specrl places runs and their logs itself; use output_dir")
+    if HYDRA_PARTS.match(override.key_or_group):
+        raise UserError(
+            f"{text} cannot be set; choose hydra/launcher=specrl_local or specrl_slurm, or leave "
+            "it out"
+        )
+    if override.is_sweep_override():
+        raise UserError(f"{text}: what runs a sweep cannot vary in it; name one value")
+
+
+def _check_removal(key: str) -> None:
+    """A knob of the run without a value would take its schema's default, silently."""
+    if suggestions.knob(key):
+        raise UserError(_removal(key))
+    known = suggestions.section(key)
+    if known:
+        raise UserError(f"{key} cannot be removed; set its knobs, e.g. {known}=<value>")
+
+
 def _check_group(override: Override, text: str) -> None:
     group = override.key_or_group
     choices = ", ".join(tree.options(group))
@@ -149,7 +181,7 @@ def _check_group(override: Override, text: str) -> None:
     if override.is_delete():
         if default is not None:
             raise UserError(f"{text}: every run needs a choice of {group}; use one of {choices}")
-        return
+        raise UserError(f"{text}: to run without, leave {group} out")
     if group == "sweep" and override.is_sweep_override():
         raise UserError(f"{text}: a command runs one sweep; start them one after another")
     value = override.value()
@@ -184,7 +216,7 @@ def _ambiguous(text: str) -> str:
 
 
 def _from_omegaconf(cause: Exception, text: str) -> str:
-    message = str(cause)
+    message = str(cause) or type(cause).__name__
     found = re.search(r"full_key: (\S+)", message)
     key = found.group(1).partition("[")[0] if found else ""
     assigned, _, value = _override_in(text).partition("=")
@@ -212,7 +244,7 @@ def _line(message: str, key: str, value: str) -> str:
     if "not Optional" in message:
         return f"{key}=null is not allowed; use {_wanted(key)}"
     if "does not support deletion" in message:
-        return f"{key} cannot be removed; use {_wanted(key)}"
+        return _removal(key)
     if "is not in struct" in message:
         return _addition(key, value)
     if "not in '" in message:
@@ -224,7 +256,12 @@ def _line(message: str, key: str, value: str) -> str:
     if suggestions.knob(key) or key in LAUNCHER_KNOBS:
         return f"{shown} is not allowed; use {_wanted(key)}"
     details = [line for line in message.splitlines() if not line.startswith(("In '", " "))]
-    return f"{shown}: {details[0]}" if shown else details[0]
+    fix = next((f"; {fix}" for stated, fix in FIXES.items() if stated in message), "")
+    return (f"{shown}: {details[0]}" if shown else details[0]) + fix
+
+
+def _removal(key: str) -> str:
+    return f"{key} cannot be removed; use {_wanted(key)}"
 
 
 def _addition(key: str, value: str) -> str:

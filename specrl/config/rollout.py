@@ -5,7 +5,7 @@ from typing import Any
 
 from omegaconf import MISSING
 
-from specrl.config.bounds import above, at_least, one_of, seed, within
+from specrl.config.bounds import above, at_least, one_of, processes, seed, within
 from specrl.errors import UserError
 
 OWNED_ENGINE_ARGS = (
@@ -74,7 +74,7 @@ class RolloutConfig:
         within("rollout.top_p", self.top_p, 0.0, 1.0)
         above("rollout.top_p", self.top_p, 0.0)
         at_least("rollout.max_tokens", self.max_tokens, 1)
-        at_least("rollout.replicas", self.replicas, 1)
+        processes("rollout.replicas", self.replicas)
         one_of("rollout.dtype", self.dtype, ("bfloat16", "float32"))
         seed("rollout.seed", self.seed)
         self._check_stops()

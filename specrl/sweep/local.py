@@ -17,7 +17,6 @@ from typing import Any, NoReturn
 from submitit import LocalExecutor
 from submitit.local.local import LocalJob
 
-from specrl.config.bounds import at_least
 from specrl.process import oom_kills
 from specrl.sweep.executor import Job, JobEnd
 from specrl.sweep.point import PointTask, run_point
@@ -33,8 +32,6 @@ class LocalPoints:
     """`jobs` points at once. They stop, saved, when the launcher dies, however it dies."""
 
     def __init__(self, jobs: int) -> None:
-        """Raises `UserError` for fewer than one."""
-        at_least("hydra.launcher.jobs", jobs, 1)
         self._jobs = jobs
 
     @property

@@ -10,7 +10,7 @@ from specrl.algo.aux_layers import aux_layers
 from specrl.config.cluster import SlurmConfig
 from specrl.config.drafter import DraftModelConfig, Eagle3Config
 from specrl.config.node_layout import check_machine, gpus_needed
-from specrl.config.task import MathDataConfig
+from specrl.config.task import ArithmeticConfig, MathDataConfig
 from specrl.config.train import TrainConfig
 from specrl.drafter.draft_model import check_vocabulary
 from specrl.errors import UserError
@@ -21,6 +21,7 @@ from specrl.models.wheel import find_gguf
 from specrl.rollout.engine_args import check_engine_args
 from specrl.sweep.point import PointTask
 from specrl.tasks.chat_prompts import EXPECTED, KEY
+from specrl.tasks.generators import make_generators
 from specrl.tasks.rows import local_file
 from specrl.telemetry.source import GPUS
 
@@ -42,10 +43,11 @@ def check_possible(config: TrainConfig) -> None:
     """Raises `UserError` for a run that cannot start; writes nothing and asks no hub.
 
     That is: folders that cannot be written, models, drafts and data that are not where the config
-    says, a model that the learner cannot train, tensor parallelism that does not divide its heads,
-    a draft that does not fit it, arguments that the engine does not know, more GPUs than this
-    machine has. A hub model whose config.json is not known here passes. What a config alone shows,
-    the layout on a Slurm allocation too, `specrl.config.door` refuses.
+    says, questions that no generator makes, a model that the learner cannot train, tensor
+    parallelism that does not divide its heads, a draft that does not fit it, arguments that the
+    engine does not know, more GPUs than this machine has. A hub model whose config.json is not
+    known here passes. What a config alone shows, the layout on a Slurm allocation too,
+    `specrl.config.door` refuses.
     """
     _check_folders(config)
     _check_gpus(config)
@@ -69,8 +71,12 @@ def _elsewhere(config: TrainConfig, path: str) -> bool:
 
 def _check_folders(config: TrainConfig) -> None:
     _check_writable("output_dir", config.output_dir)
+    if isinstance(config.cluster, SlurmConfig):  # whose nodes may have folders of their own
+        return
+    if not Path(config.model.cache_dir).expanduser().is_dir():  # else all of it may be there
+        _check_writable("model.cache_dir", config.model.cache_dir)
     temp_dir = config.cluster.temp_dir
-    if temp_dir is None or isinstance(config.cluster, SlurmConfig):  # whose nodes have their own
+    if temp_dir is None:
         return
     longest = LONGEST_SOCKET - len(RAY_SOCKET)
     length = len(os.fsencode(Path(temp_dir).expanduser().absolute()))
@@ -121,7 +127,7 @@ def _gpus_here() -> int:
 def _checked_model(config: TrainConfig) -> Mapping[str, Any] | None:
     """What is known of it where something depends on that."""
     ways = config.rollout.engine_args.get("tensor_parallel_size", 1)
-    if not isinstance(ways, int) or ways < 1:
+    if type(ways) is not int or ways < 1:  # true is an int too
         raise UserError(
             f"rollout.engine_args.tensor_parallel_size={ways} is out of range; use a whole number "
             "of at least 1"
@@ -161,8 +167,10 @@ def _check_draft(config: TrainConfig, policy: Mapping[str, Any] | None) -> None:
 
 
 def _check_data(config: TrainConfig) -> None:
-    """Local files; what a hub has is known when it is asked."""
+    """Generators and local files; what a hub has is known when it is asked."""
     task, init = config.task, config.init
+    if isinstance(task, ArithmeticConfig):
+        make_generators(task.generators, task.difficulty, task.generator_args, task.seed)
     sources = []
     if isinstance(task, MathDataConfig):
         asked = "questions and answers"

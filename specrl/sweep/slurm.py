@@ -13,7 +13,6 @@ from submitit import SlurmExecutor
 from submitit.core.utils import FailedJobError, FailedSubmissionError
 
 from specrl.cluster.slurm_task import BATCH_LINES
-from specrl.config.bounds import at_least
 from specrl.config.cluster import SlurmConfig
 from specrl.config.node_layout import node_layout
 from specrl.config.train import TrainConfig
@@ -37,9 +36,8 @@ class SlurmPoints:
     def __init__(self, poll_s: float = 10.0) -> None:
         """`poll_s` are the seconds between two questions to squeue.
 
-        Raises `UserError` for fewer than 0, and where Slurm's commands are not installed.
+        Raises `UserError` where Slurm's commands are not installed.
         """
-        at_least("hydra.launcher.poll_s", poll_s, 0)
         missing = [command for command in COMMANDS if shutil.which(command) is None]
         if missing:
             raise UserError(

@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -106,6 +105,11 @@ def test_ctrl_c_is_130_and_written_down(capsys):
         (["output_dir=${nope}"], "output_dir: there is no nope"),
         (["output_dir=${oc.env:SPECRL_NOPE}"], "output_dir: the environment variable SPECRL_NOPE"),
         (["-p", "drafter"], "write --cfg job --package drafter"),
+        (["--resolve"], "write --cfg job --resolve"),
+        (["-m", "--run", "seed=0,1"], "leave one of them out"),
+        (["--experimental-rerun=x.pickle"], "rerun=true starts it again"),
+        (["--config-dir=/nope"], "--config-dir=/nope is no folder"),
+        (["--config-path=/nope"], "give --config-path a folder"),
         (["--cfg", "job", "--package", "nope"], "the config has no nope"),
         (["--cfg", "job", "steps=0"], "steps=0 is out of range"),
         (["drafter=ngram", "adaptation=online"], "use adaptation=offline"),
@@ -170,6 +174,18 @@ def test_a_dry_run_for_slurm_shows_the_jobs_and_starts_and_writes_nothing(tmp_pa
     [
         (["-m", "hydra.launcher.jobs=0", "seed=0,1"], "hydra.launcher.jobs=0 is out of range"),
         (
+            ["-m", "hydra.launcher.jobs=0", "seed=0,1", "--dry-run"],
+            "hydra.launcher.jobs=0 is out of range",
+        ),
+        (
+            ["-m", "hydra/launcher=specrl_slurm", "hydra.launcher.poll_s=nan", "seed=0,1"],
+            "hydra.launcher.poll_s=nan is out of range; use a value of at least 0",
+        ),
+        (["-m", "hydra.sweeper.max_batch_size=0", "seed=0,1"], "max_batch_size=0 is out of range"),
+        (["-m", "seed=range(0,1000000000)", "drafter=none,ngram"], "10000 points, most of them of"),
+        (["-m", "seed=interval(0,1)"], "write the values"),
+        (["-m", "seed=range(0,3,0)"], "another step"),
+        (
             ["-m", "hydra.launcher.jobs=x", "seed=0,1"],
             "hydra.launcher.jobs=x is not allowed; use a whole",
         ),
@@ -216,11 +232,8 @@ def test_a_mistake_on_the_real_command_line_is_one_line_and_exit_code_2():
     assert done.stderr.count("\n") == 1
 
 
-def test_help_is_quick():
-    begin = time.perf_counter()
-    done = _specrl("--help")
-    assert time.perf_counter() - begin < 1.5
-    assert "specrl experiment=demo" in done.stdout
+def test_help_shows_what_to_type_first():
+    assert "specrl experiment=demo" in _specrl("--help").stdout
 
 
 def test_nothing_heavy_is_imported_before_a_run():

@@ -68,7 +68,12 @@ MISTAKES = [
     ("+drafter=ngram", ["write drafter=ngram"]),
     ("+steps=3", ["write steps=3"]),
     ("~drafter", ["~drafter", "every run needs"]),
-    ("~drafter.k", ["drafter.k cannot be removed"]),
+    ("~drafter.k", ["drafter.k cannot be removed; use a value, e.g. drafter.k=3"]),
+    ("~steps", ["steps cannot be removed; use a whole number, e.g. steps=100"]),
+    ("~output_dir=outputs", ["output_dir cannot be removed"]),
+    ("~checkpoint", ["checkpoint cannot be removed", "checkpoint.every=<value>"]),
+    ("~debug", ["~debug: to run without, leave debug out"]),
+    ("~foo", ["'foo' does not exist", "leave it out"]),
     ("drafter@x=ngram", ["drafter@x=ngram", "specrl --help"]),
     ("drafter.k=${nope}", ["drafter.k", "there is no nope"]),
     ("output_dir=${oc.env:SPECRL_NOPE}", ["output_dir: the environment variable SPECRL_NOPE"]),
@@ -106,6 +111,13 @@ MISTAKES = [
     ("+rollout.engine_args.seed=3", ["rollout.engine_args.seed", "rollout.seed"]),
     ("+model.tiny.seed=3", ["model.tiny", "use model=tiny"]),
     ("hydra.mode=foo", ["hydra.mode=foo", "RUN, MULTIRUN"]),
+    ("hydra=null", ["hydra=null cannot be set", "hydra/launcher=specrl_local"]),
+    ("hydra.launcher=null", ["hydra.launcher=null cannot be set"]),
+    ("hydra.sweeper={}", ["hydra.sweeper={} cannot be set"]),
+    ("hydra.launcher._target_=a.B", ["hydra.launcher._target_=a.B cannot be set"]),
+    ("hydra/launcher=specrl_slurm,specrl_local", ["hydra/launcher=", "name one value"]),
+    ("rollout.replicas=10001", ["rollout.replicas=10001", "from 1 to 10000"]),
+    ("learner.tensor_parallel=10001", ["learner.data_parallel=10001", "from 1 to 10000"]),
 ]
 
 

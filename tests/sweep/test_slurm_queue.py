@@ -127,13 +127,6 @@ def point(tmp_path: Path, *overrides: str) -> PointTask:
     return PointTask(config, run_folder(config), overrides)
 
 
-@pytest.mark.usefixtures("slurm")
-@pytest.mark.parametrize("poll_s", [-1.0, float("nan")])
-def test_squeue_is_not_asked_at_times_that_do_not_exist(poll_s: float) -> None:
-    with pytest.raises(UserError, match=r"hydra\.launcher\.poll_s=.* use a value of at least 0"):
-        SlurmPoints(poll_s)
-
-
 def test_a_slurm_cluster_is_no_place_for_processes_of_this_machine(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="cluster=slurm_cpu lives in a Slurm job; add hydra/launch"):
         LocalPoints(1).check(point(tmp_path, "cluster=slurm_cpu"))
