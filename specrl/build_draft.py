@@ -22,7 +22,7 @@ from specrl.draft_responses import Responses, Watch
 from specrl.durable import digest
 from specrl.errors import UserError
 from specrl.interruption import interruption
-from specrl.models.cache import cached_folder, folder_name, resumable_folder
+from specrl.models.cache import cache_root, cached_folder, folder_name, resumable_folder
 from specrl.models.prepare import HUB_PATTERNS, local_folder
 from specrl.models.prompt_format import PromptFormat, load_tokenizer
 from specrl.protocols import Task, Telemetry
@@ -155,7 +155,7 @@ def draft_shape(
 
 
 def _root(config: TrainConfig) -> Path:
-    return Path(config.model.cache_dir).expanduser().absolute() / "drafts"
+    return cache_root(config.model) / "drafts"
 
 
 class _Wall:

@@ -16,7 +16,7 @@ from specrl.config.warm_start import WarmStartConfig
 from specrl.durable import digest
 from specrl.errors import UserError
 from specrl.interruption import interruption
-from specrl.models.cache import folder_name, resumable_folder
+from specrl.models.cache import cache_root, folder_name, resumable_folder
 from specrl.models.prompt_format import PromptFormat, load_tokenizer
 from specrl.models.warm_folder import write_model_folder
 from specrl.protocols import Learner, Telemetry
@@ -76,8 +76,8 @@ def warm_start_place(config: TrainConfig, base: Path) -> Path:
     """Where `build_warm_start` has its folder, or will have it."""
     if config.model.warm_start is None:
         return base
-    root = Path(config.model.cache_dir).expanduser().absolute()
-    return root / folder_name(config.model.name, cache_key(config.model.warm_start, base))
+    name = folder_name(config.model.name, cache_key(config.model.warm_start, base))
+    return cache_root(config.model) / name
 
 
 def cache_key(warm_start: WarmStartConfig, base: Path) -> str:

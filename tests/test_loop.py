@@ -139,15 +139,15 @@ def test_a_signal_finishes_the_step_in_hand_and_saves(
     assert resumed(tmp_path)[1] == RunState(step=1, cursor=3, run_id="fake-run")
 
 
+def twice(number: signal.Signals) -> None:
+    os.kill(os.getpid(), number)
+    time.sleep(1.01 * SAME_KEY_PRESS_S)
+    os.kill(os.getpid(), number)
+
+
 def test_a_second_signal_stops_at_once(tmp_path: Path) -> None:
     parts, _ = make_parts(tmp_path)
-
-    def twice() -> None:
-        os.kill(os.getpid(), signal.SIGINT)
-        time.sleep(1.01 * SAME_KEY_PRESS_S)
-        os.kill(os.getpid(), signal.SIGINT)
-
-    interrupt_during_rewards(parts, twice)
+    interrupt_during_rewards(parts, lambda: twice(signal.SIGINT))
     before = signal.getsignal(signal.SIGINT)
     with pytest.raises(KeyboardInterrupt):
         train(parts, make_plan(), RunState())
@@ -156,13 +156,7 @@ def test_a_second_signal_stops_at_once(tmp_path: Path) -> None:
 
 def test_a_scheduler_that_repeats_sigterm_does_not_stop_the_step_in_hand(tmp_path: Path) -> None:
     parts, _ = make_parts(tmp_path)
-
-    def twice() -> None:
-        os.kill(os.getpid(), signal.SIGTERM)
-        time.sleep(1.01 * SAME_KEY_PRESS_S)
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    interrupt_during_rewards(parts, twice)
+    interrupt_during_rewards(parts, lambda: twice(signal.SIGTERM))
     assert train(parts, make_plan(steps=50), RunState()).step == 1
 
 

@@ -142,8 +142,9 @@ def _sdpa(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Ten
     """[N, length, heads, D] each to [N * length, heads, D]; causal where mask is None."""
     repeat = query.shape[2] // key.shape[2]
     if query.device.type == "cpu" and _is_short(query, key):
-        causal = query.new_full((query.shape[1], key.shape[1]), -torch.inf).triu(1)[None, None]
-        short: Tensor = _short_attention(query, key, value, causal if mask is None else mask)
+        if mask is None:
+            mask = query.new_full((query.shape[1], key.shape[1]), -torch.inf).triu(1)[None, None]
+        short: Tensor = _short_attention(query, key, value, mask)
         return short
     if repeat > 1:
         key, value = (x.repeat_interleave(repeat, dim=2) for x in (key, value))

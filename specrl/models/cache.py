@@ -13,6 +13,7 @@ from typing import IO
 
 import xxhash
 
+from specrl.config.model import ModelConfig
 from specrl.durable import DISK_FULL, digest, files_below, sync
 from specrl.errors import UserError
 from specrl.process import this_process
@@ -66,6 +67,11 @@ def resumable_folder(
 def work_of(place: Path) -> Path:
     """What a build of a `resumable_folder` that was interrupted has left."""
     return place.with_name(f".{place.name}.work")
+
+
+def cache_root(config: ModelConfig) -> Path:
+    """`model.cache_dir`, absolute."""
+    return Path(config.cache_dir).expanduser().absolute()
 
 
 def folder_name(label: str, recipe: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 from specrl.config.model import ModelConfig
 from specrl.errors import UserError
 from specrl.models.architecture import ARCHITECTURES
-from specrl.models.cache import cached_folder, folder_name
+from specrl.models.cache import cache_root, cached_folder, folder_name
 
 PAD, BOS, EOS, UNK = "<pad>", "<bos>", "<eos>", "<unk>"
 SPECIALS = (PAD, BOS, EOS, UNK)
@@ -51,8 +51,7 @@ def tiny_folder(config: ModelConfig, note: Callable[[str], None] = lambda _: Non
 def tiny_place(config: ModelConfig) -> Path:
     """Where `tiny_folder` is, or will be."""
     text = json.dumps(tiny_values(config), sort_keys=True, default=str)
-    root = Path(config.cache_dir).expanduser().absolute()
-    return root / folder_name(config.name, f"{RECIPE} {text}")
+    return cache_root(config) / folder_name(config.name, f"{RECIPE} {text}")
 
 
 def tiny_values(config: ModelConfig) -> Mapping[str, Any]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from specrl.config.model import ModelConfig
 from specrl.errors import UserError
-from specrl.models.cache import cached_folder, folder_name
+from specrl.models.cache import cache_root, cached_folder, folder_name
 
 # Part of the cache key: raise it when the conversion below writes something else.
 CONVERSION = "bf16-1"
@@ -24,8 +24,7 @@ def wheel_place(config: ModelConfig) -> Path:
     size = gguf.stat().st_size
     version = metadata.version(config.path)
     recipe = f"{config.path} {version} {gguf.name} {size} {CONVERSION}"
-    root = Path(config.cache_dir).expanduser().absolute()
-    return root / folder_name(config.path, recipe)
+    return cache_root(config) / folder_name(config.path, recipe)
 
 
 def find_gguf(package: str) -> Path:

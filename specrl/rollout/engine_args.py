@@ -1,13 +1,13 @@
 """Which arguments the engine knows, read from vLLM's source: importing it takes ten seconds."""
 
 import ast
-import difflib
 from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from specrl.config.suggestions import near
 from specrl.errors import UserError
 
 DECLARING = {"engine/arg_utils.py": "EngineArgs", "entrypoints/llm.py": "LLM"}
@@ -19,8 +19,8 @@ def check_engine_args(given: Mapping[str, Any]) -> None:
     known = _known() if given else frozenset()
     for name in given:
         if known and name not in known:
-            near = difflib.get_close_matches(name, known, 1)
-            hint = f"did you mean {near[0]}?" if near else "see vLLM's EngineArgs for its name"
+            meant = near(name, known)
+            hint = f"did you mean {meant}?" if meant else "see vLLM's EngineArgs for its name"
             raise UserError(f"rollout.engine_args.{name} is no engine argument of vLLM; {hint}")
 
 

@@ -4,7 +4,8 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from specrl.errors import EngineError, UserError
+from specrl.errors import EngineError
+from specrl.rollout.engine_args import check_engine_args
 from specrl.rollout.environment import REQUIRED, REQUIRED_ON_CPU
 from specrl.rollout.settings import EngineSettings
 
@@ -14,7 +15,11 @@ CPU_BLOCK_TOKENS = 32  # the smallest of the CPU's attention: a group shares mos
 
 
 def start_vllm(settings: EngineSettings) -> Any:
-    """The `vllm.LLM`. Raises `EngineError` when it does not start."""
+    """The `vllm.LLM`.
+
+    Raises `UserError` for an argument vLLM does not know, `EngineError` when it does not start.
+    """
+    check_engine_args(settings.engine_args)
     os.environ.update(REQUIRED)
     from vllm.platforms import current_platform
 
@@ -27,15 +32,7 @@ def start_vllm(settings: EngineSettings) -> Any:
 
     try:
         return LLM(**arguments)
-    except TypeError as error:
-        unknown = [name for name in settings.engine_args if f"'{name}'" in str(error)]
-        if not unknown:
-            raise EngineError(f"vLLM does not start on {settings.model}: {error}") from error
-        raise UserError(
-            f"rollout.engine_args.{unknown[0]} is no engine argument of vLLM; remove it or see "
-            "vLLM's EngineArgs for its name"
-        ) from error
-    except (RuntimeError, ValueError, OSError) as error:
+    except (RuntimeError, TypeError, ValueError, OSError) as error:
         raise EngineError(f"vLLM does not start on {settings.model}: {error}") from error
 
 
