@@ -2,7 +2,7 @@
 
 Only response tokens go through the head, a chunk at a time, with logits in the model's dtype;
 the fp32 work runs over a few rows at a time. In training the loss of a chunk is differentiated at
-once, while its logits are still there, so the head runs once.
+once, from the powers that its softmax left, so head and exponentials run once.
 
 Legend: R response tokens, C tokens of a chunk, V vocabulary rows of this rank, H hidden.
 """
@@ -62,7 +62,7 @@ def token_logprobs(
     parts = []
     for rows in _chunks(len(targets_R), settings.chunk_tokens):
         logits_CV = hidden_RH[rows] @ weight_VH.t()
-        parts.append(_statistics(logits_CV, targets_R[rows], settings, with_nucleus))
+        parts.append(_softmax(logits_CV, targets_R[rows], settings, with_nucleus).statistics())
     return _joined(parts)
 
 
@@ -88,13 +88,15 @@ def backward_through_head(
     parts = []
     for rows in _chunks(len(targets_R), settings.chunk_tokens):
         logits_CV = torch.mm(hidden[rows], weight.t(), out=buffer_CV[: rows.stop - rows.start])
-        statistics = _statistics(logits_CV, targets_R[rows], settings, with_nucleus)
+        softmax = _softmax(logits_CV, targets_R[rows], settings, with_nucleus, powers_CV=logits_CV)
+        statistics = softmax.statistics()
         chunk_loss, slope_C = _differentiate(statistics.logprobs_R, rows, loss_of)
         loss += chunk_loss
         parts.append(statistics)
-        _logits_to_gradient(logits_CV, statistics.log_sum_R, slope_C, targets_R[rows], settings)
-        torch.mm(logits_CV, weight, out=grad_RH[rows])
-        _accumulate(weight_grad_VH, torch.mm(logits_CV.t(), hidden[rows], out=buffer_VH))
+        scale_C1 = _powers_to_gradient(logits_CV, softmax, slope_C, targets_R[rows], settings)
+        torch.mm(logits_CV, weight, out=grad_RH[rows]).mul_(scale_C1)
+        scaled_CH = (hidden[rows] * scale_C1).to(hidden.dtype)
+        _accumulate(weight_grad_VH, torch.mm(logits_CV.t(), scaled_CH, out=buffer_VH))
     if settings.group is not None:
         dist.all_reduce(grad_RH, group=settings.group)
     torch.autograd.backward(hidden_RH, grad_RH)
@@ -134,31 +136,66 @@ def _joined(parts: Sequence[TokenStatistics]) -> TokenStatistics:
     )
 
 
-def _statistics(
-    logits_CV: Tensor, targets_C: Tensor, settings: HeadSettings, with_nucleus: bool
-) -> TokenStatistics:
-    count, rows = logits_CV.shape
-    local_C = targets_C - settings.vocab_start
-    mine_C = (local_C >= 0) & (local_C < rows)
-    target_C = logits_CV.gather(1, local_C.clamp(0, rows - 1)[:, None]).squeeze(1).float()
+@dataclass(frozen=True)
+class _Softmax:
+    """Of the logits of a chunk at the temperature; `sum_C` is that of exp(logit - top)."""
+
+    target_C: Tensor
+    top_C: Tensor
+    sum_C: Tensor
+    entropy_C: Tensor
+    nucleus: Nucleus | None
+
+    def statistics(self) -> TokenStatistics:
+        log_sum_C = self.sum_C.log() + self.top_C
+        everything = Nucleus(torch.full_like(log_sum_C, -torch.inf), log_sum_C)
+        return TokenStatistics(
+            self.target_C - log_sum_C, self.entropy_C, log_sum_C, self.nucleus or everything
+        )
+
+
+def _softmax(
+    logits_CV: Tensor,
+    targets_C: Tensor,
+    settings: HeadSettings,
+    with_nucleus: bool,
+    powers_CV: Tensor | None = None,
+) -> _Softmax:
+    """Over the vocabulary rows of all ranks; `powers_CV` takes exp(logit - top) of this rank's.
+
+    It may be the logits' own memory.
+    """
+    local_C, mine_C = _local(targets_C, logits_CV, settings)
+    target_C = logits_CV.gather(1, local_C[:, None]).squeeze(1).float()
     target_C = (target_C / settings.temperature) * mine_C
-    top_C, sum_C, moment_C = (torch.empty_like(target_C) for _ in range(3))
+    top_C = logits_CV.amax(dim=1).float() / settings.temperature
+    if settings.group is not None:
+        dist.all_reduce(top_C, op=dist.ReduceOp.MAX, group=settings.group)
+    sum_C, moment_C = torch.empty_like(top_C), torch.empty_like(top_C)
     nuclei = []
-    for part in _chunks(count, FP32_ROWS):
+    for part in _chunks(len(logits_CV), FP32_ROWS):
         scaled = _scaled(logits_CV[part], settings.temperature)
         if with_nucleus and settings.top_p < 1.0:
             nuclei.append(nucleus(_whole(scaled, settings), settings.top_p))
-        top_C[part] = scaled.amax(dim=1)
         scaled.sub_(top_C[part, None])
         powers = scaled.exp()
         sum_C[part] = powers.sum(dim=1)
         moment_C[part] = torch.linalg.vecdot(powers, scaled)
+        if powers_CV is not None:
+            powers_CV[part] = powers
     if settings.group is not None:
-        top_C, sum_C, moment_C, target_C = _combine(top_C, sum_C, moment_C, target_C, settings)
-    log_sum_C = sum_C.log() + top_C
-    everything = Nucleus(torch.full_like(log_sum_C, -torch.inf), log_sum_C)
-    kept = joined(nuclei) if nuclei else everything
-    return TokenStatistics(target_C - log_sum_C, sum_C.log() - moment_C / sum_C, log_sum_C, kept)
+        sums = torch.stack([sum_C, moment_C, target_C])
+        dist.all_reduce(sums, group=settings.group)
+        sum_C, moment_C, target_C = sums
+    entropy_C = sum_C.log() - moment_C / sum_C
+    return _Softmax(target_C, top_C, sum_C, entropy_C, joined(nuclei) if nuclei else None)
+
+
+def _local(targets_C: Tensor, logits_CV: Tensor, settings: HeadSettings) -> tuple[Tensor, Tensor]:
+    """Columns of the targets on this rank, and which of them are its own."""
+    local_C = targets_C - settings.vocab_start
+    mine_C = (local_C >= 0) & (local_C < logits_CV.shape[1])
+    return local_C.clamp(0, logits_CV.shape[1] - 1), mine_C
 
 
 def _whole(scaled_CV: Tensor, settings: HeadSettings) -> Tensor:
@@ -174,33 +211,18 @@ def _whole(scaled_CV: Tensor, settings: HeadSettings) -> Tensor:
     return torch.cat(shards, dim=1)
 
 
-def _combine(
-    top_C: Tensor, sum_C: Tensor, moment_C: Tensor, target_C: Tensor, settings: HeadSettings
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Statistics of this rank's vocabulary rows to those of all."""
-    whole_C = top_C.clone()
-    dist.all_reduce(whole_C, op=dist.ReduceOp.MAX, group=settings.group)
-    shift_C = top_C - whole_C
-    factor_C = shift_C.exp()
-    sums = torch.stack([sum_C * factor_C, factor_C * (moment_C + shift_C * sum_C), target_C])
-    dist.all_reduce(sums, group=settings.group)
-    return whole_C, sums[0], sums[1], sums[2]
-
-
-def _logits_to_gradient(
-    logits_CV: Tensor,
-    log_sum_C: Tensor,
+def _powers_to_gradient(
+    powers_CV: Tensor,
+    softmax: _Softmax,
     slope_C: Tensor,
     targets_C: Tensor,
     settings: HeadSettings,
-) -> None:
-    """Replaces logits by d loss / d logits: slope * (one-hot - probability) / temperature."""
-    count, rows = logits_CV.shape
-    slope_C = slope_C / settings.temperature
-    for part in _chunks(count, FP32_ROWS):
-        scaled = _scaled(logits_CV[part], settings.temperature)
-        scaled.sub_(log_sum_C[part, None]).exp_().mul_(-slope_C[part, None])
-        local = targets_C[part] - settings.vocab_start
-        mine = (local >= 0) & (local < rows)
-        scaled.scatter_add_(1, local.clamp(0, rows - 1)[:, None], (slope_C[part] * mine)[:, None])
-        logits_CV[part] = scaled
+) -> Tensor:
+    """Makes d loss / d logits of powers, up to a factor of each row, which is returned [C, 1].
+
+    slope * (one-hot - probability) / temperature = factor * (power - sum * one-hot).
+    """
+    local_C, mine_C = _local(targets_C, powers_CV, settings)
+    exact_C = (softmax.target_C - softmax.top_C).exp_().sub_(softmax.sum_C)
+    powers_CV[mine_C, local_C[mine_C]] = exact_C[mine_C].to(powers_CV.dtype)
+    return (slope_C / softmax.sum_C).div_(-settings.temperature)[:, None]
