@@ -4,7 +4,7 @@
 speculate. It checks behaviour, not names.
 """
 
-from specrl.rollout.patches import cpu_sampler, own_head
+from specrl.rollout.patches import cpu_kernels, cpu_sampler, own_head
 
 
 def install() -> None:
@@ -13,6 +13,7 @@ def install() -> None:
 
     own_head.install()
     if current_platform.is_cpu():
+        cpu_kernels.install()
         cpu_sampler.install()
 
 
