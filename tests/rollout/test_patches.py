@@ -117,6 +117,18 @@ def test_the_kernels_compute_what_the_native_path_does(
         assert ((ours.double() - right).abs() / scale).max() < PRECISION[dtype]
 
 
+def test_a_norm_leaves_what_it_is_given() -> None:
+    from vllm.config import VllmConfig, set_current_vllm_config
+    from vllm.model_executor.layers.layernorm import RMSNorm
+
+    cpu_kernels.install()
+    given = torch.randn(2, 7, 64)
+    x, residual = given.clone()
+    with set_current_vllm_config(VllmConfig()):
+        RMSNorm(64, dtype=torch.float32).forward_cpu(x, residual)
+    assert torch.equal(torch.stack([x, residual]), given)
+
+
 def rms_norm(x: torch.Tensor, norm: Any) -> torch.Tensor:
     x = x.double()
     return x * (x.square().mean(-1, keepdim=True) + 1e-5).rsqrt() * norm.weight.data.double()

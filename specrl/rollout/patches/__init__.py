@@ -1,4 +1,4 @@
-"""Corrections of vLLM, one file each.
+"""Corrections of vLLM, and kernels that its CPU path leaves unused, one file each.
 
 `sampling_problem` says what is still wrong in this process; an empty answer is the licence to
 speculate. It checks behaviour, not names.

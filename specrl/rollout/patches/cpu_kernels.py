@@ -21,22 +21,14 @@ def install() -> None:
 def _rms_norm(
     self: Any, x: torch.Tensor, residual: torch.Tensor | None = None
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
-    fits = self.has_weight and self.variance_size_override is None
-    if not fits or self.weight.dtype != x.dtype or not _contiguous(residual):
+    """Never in place: a draft's auxiliary layer 0 is the residual itself, and is read later."""
+    if not self.has_weight or self.variance_size_override or self.weight.dtype != x.dtype:
         native: torch.Tensor | tuple[torch.Tensor, torch.Tensor] = self.forward_native(x, residual)
         return native
-    x = x.contiguous()
-    weight, epsilon = self.weight.data, self.variance_epsilon
-    if residual is None:
-        out = torch.empty_like(x)
-        torch.ops._C.rms_norm(out, x, weight, epsilon)
-        return out
-    torch.ops._C.fused_add_rms_norm(x, residual, weight, epsilon)
-    return x, residual
-
-
-def _contiguous(residual: torch.Tensor | None) -> bool:
-    return residual is None or residual.is_contiguous()
+    total = (x if residual is None else x + residual).contiguous()
+    out = torch.empty_like(total)
+    torch.ops._C.rms_norm(out, total, self.weight.data, self.variance_epsilon)
+    return out if residual is None else (out, total)
 
 
 def _silu_and_mul(_self: Any, x: torch.Tensor) -> torch.Tensor:
