@@ -3,13 +3,12 @@
 import sys
 from collections.abc import Iterator
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
 
 from specrl.rollout import patches
-from specrl.rollout.patches import cpu_kernels, cpu_sampler, own_head
+from specrl.rollout.patches import cpu_sampler, own_head
 
 pytestmark = pytest.mark.slow
 
@@ -31,16 +30,12 @@ def cpu_overrides() -> None:
 @pytest.fixture(autouse=True)
 def stock(cpu_overrides: None) -> Iterator[None]:  # noqa: ARG001  # for its effect
     """vLLM as it comes, before and after the test."""
-    from vllm.model_executor.layers.activation import SiluAndMul
-    from vllm.model_executor.layers.layernorm import RMSNorm
     from vllm.v1.sample.rejection_sampler import RejectionSampler
     from vllm.v1.sample.sampler import Sampler
     from vllm.v1.spec_decode.llm_base_proposer import SpecDecodeBaseProposer
 
     with pytest.MonkeyPatch.context() as kept:
         for owner, names in (
-            (RMSNorm, ["forward_cpu"]),
-            (SiluAndMul, ["forward_cpu"]),
             (Sampler, ["forward"]),
             (RejectionSampler, ["forward"]),
             (SpecDecodeBaseProposer, ["_sample_draft_tokens", "_maybe_share_lm_head"]),
@@ -82,67 +77,3 @@ def test_all_patches_together_leave_no_problem_also_when_installed_twice() -> No
     patches.install()
     patches.install()
     assert patches.sampling_problem() is None
-
-
-PRECISION = {torch.float32: 2e-6, torch.bfloat16: 2**-7}
-"""Largest error of one element, of its size: of bf16 two roundings."""
-
-
-@pytest.mark.parametrize("dtype", PRECISION)
-@pytest.mark.parametrize("shape", [(37, 576), (5, 9, 64)])
-def test_the_kernels_compute_what_the_native_path_does(
-    dtype: torch.dtype, shape: tuple[int, ...]
-) -> None:
-    from vllm.config import VllmConfig, set_current_vllm_config
-    from vllm.model_executor.layers.activation import SiluAndMul
-    from vllm.model_executor.layers.layernorm import RMSNorm
-
-    cpu_kernels.install()
-    torch.manual_seed(0)
-    x, residual = (torch.randn(shape).mul(3).to(dtype) for _ in range(2))
-    # As a head of queries comes: a part of a row of queries, keys and values.
-    part = torch.cat([x, x], dim=-1)[..., : shape[-1]]
-    with set_current_vllm_config(VllmConfig()):
-        norm, activation = RMSNorm(shape[-1], eps=1e-5, dtype=dtype), SiluAndMul()
-        norm.weight.data.uniform_(0.5, 1.5)
-        cases = [
-            (norm.forward_cpu(part), rms_norm(x, norm)),
-            (norm.forward_cpu(x.clone(), residual.clone())[0], rms_norm(x + residual, norm)),
-            (norm.forward_cpu(x.clone(), residual.clone())[1], x.double() + residual.double()),
-            (activation.forward_cpu(x), silu_and_mul(x)),
-        ]
-    for ours, right in cases:
-        assert ours.dtype == dtype
-        scale = right.abs().clamp(min=0.1)
-        assert ((ours.double() - right).abs() / scale).max() < PRECISION[dtype]
-
-
-def test_a_norm_leaves_what_it_is_given() -> None:
-    from vllm.config import VllmConfig, set_current_vllm_config
-    from vllm.model_executor.layers.layernorm import RMSNorm
-
-    cpu_kernels.install()
-    given = torch.randn(2, 7, 64)
-    x, residual = given.clone()
-    with set_current_vllm_config(VllmConfig()):
-        RMSNorm(64, dtype=torch.float32).forward_cpu(x, residual)
-    assert torch.equal(torch.stack([x, residual]), given)
-
-
-def rms_norm(x: torch.Tensor, norm: Any) -> torch.Tensor:
-    x = x.double()
-    return x * (x.square().mean(-1, keepdim=True) + 1e-5).rsqrt() * norm.weight.data.double()
-
-
-def silu_and_mul(x: torch.Tensor) -> torch.Tensor:
-    gate, up = x.double().chunk(2, dim=-1)
-    return torch.nn.functional.silu(gate) * up
-
-
-def test_the_engine_takes_the_kernels() -> None:
-    from vllm.model_executor.layers.activation import SiluAndMul
-    from vllm.model_executor.layers.layernorm import RMSNorm
-
-    patches.install()
-    assert RMSNorm.forward_cpu is cpu_kernels._rms_norm
-    assert SiluAndMul.forward_cpu is cpu_kernels._silu_and_mul

@@ -1,10 +1,10 @@
-"""Corrections of vLLM, and kernels that its CPU path leaves unused, one file each.
+"""Corrections of vLLM, one file each.
 
 `sampling_problem` says what is still wrong in this process; an empty answer is the licence to
 speculate. It checks behaviour, not names.
 """
 
-from specrl.rollout.patches import cpu_kernels, cpu_sampler, own_head
+from specrl.rollout.patches import cpu_sampler, own_head
 
 
 def install() -> None:
@@ -13,7 +13,6 @@ def install() -> None:
 
     own_head.install()
     if current_platform.is_cpu():
-        cpu_kernels.install()
         cpu_sampler.install()
 
 
