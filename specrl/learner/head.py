@@ -93,7 +93,7 @@ def backward_through_head(
         chunk_loss, slope_C = _differentiate(statistics.logprobs_R, rows, loss_of)
         loss += chunk_loss
         parts.append(statistics)
-        scale_C1 = _powers_to_gradient(logits_CV, softmax, slope_C, targets_R[rows], settings)
+        scale_C1 = _powers_to_gradient(logits_CV, softmax, slope_C, settings.temperature)
         torch.mm(logits_CV, weight, out=grad_RH[rows]).mul_(scale_C1)
         scaled_CH = (hidden[rows] * scale_C1).to(hidden.dtype)
         _accumulate(weight_grad_VH, torch.mm(logits_CV.t(), scaled_CH, out=buffer_VH))
@@ -138,8 +138,13 @@ def _joined(parts: Sequence[TokenStatistics]) -> TokenStatistics:
 
 @dataclass(frozen=True)
 class _Softmax:
-    """Of the logits of a chunk at the temperature; `sum_C` is that of exp(logit - top)."""
+    """Of the logits of a chunk at the temperature; `sum_C` is that of exp(logit - top).
 
+    `column_C` are the targets' columns on this rank, where `mine_C` says that they are its own.
+    """
+
+    column_C: Tensor
+    mine_C: Tensor
     target_C: Tensor
     top_C: Tensor
     sum_C: Tensor
@@ -165,8 +170,11 @@ def _softmax(
 
     It may be the logits' own memory.
     """
-    local_C, mine_C = _local(targets_C, logits_CV, settings)
-    target_C = logits_CV.gather(1, local_C[:, None]).squeeze(1).float()
+    last = logits_CV.shape[1] - 1
+    column_C = targets_C - settings.vocab_start
+    mine_C = (column_C >= 0) & (column_C <= last)
+    column_C = column_C.clamp(0, last)
+    target_C = logits_CV.gather(1, column_C[:, None]).squeeze(1).float()
     target_C = (target_C / settings.temperature) * mine_C
     top_C = logits_CV.amax(dim=1).float() / settings.temperature
     if settings.group is not None:
@@ -188,14 +196,8 @@ def _softmax(
         dist.all_reduce(sums, group=settings.group)
         sum_C, moment_C, target_C = sums
     entropy_C = sum_C.log() - moment_C / sum_C
-    return _Softmax(target_C, top_C, sum_C, entropy_C, joined(nuclei) if nuclei else None)
-
-
-def _local(targets_C: Tensor, logits_CV: Tensor, settings: HeadSettings) -> tuple[Tensor, Tensor]:
-    """Columns of the targets on this rank, and which of them are its own."""
-    local_C = targets_C - settings.vocab_start
-    mine_C = (local_C >= 0) & (local_C < logits_CV.shape[1])
-    return local_C.clamp(0, logits_CV.shape[1] - 1), mine_C
+    kept = joined(nuclei) if nuclei else None
+    return _Softmax(column_C, mine_C, target_C, top_C, sum_C, entropy_C, kept)
 
 
 def _whole(scaled_CV: Tensor, settings: HeadSettings) -> Tensor:
@@ -212,17 +214,13 @@ def _whole(scaled_CV: Tensor, settings: HeadSettings) -> Tensor:
 
 
 def _powers_to_gradient(
-    powers_CV: Tensor,
-    softmax: _Softmax,
-    slope_C: Tensor,
-    targets_C: Tensor,
-    settings: HeadSettings,
+    powers_CV: Tensor, softmax: _Softmax, slope_C: Tensor, temperature: float
 ) -> Tensor:
     """Makes d loss / d logits of powers, up to a factor of each row, which is returned [C, 1].
 
     slope * (one-hot - probability) / temperature = factor * (power - sum * one-hot).
     """
-    local_C, mine_C = _local(targets_C, powers_CV, settings)
+    mine_C = softmax.mine_C
     exact_C = (softmax.target_C - softmax.top_C).exp_().sub_(softmax.sum_C)
-    powers_CV[mine_C, local_C[mine_C]] = exact_C[mine_C].to(powers_CV.dtype)
-    return (slope_C / softmax.sum_C).div_(-settings.temperature)[:, None]
+    powers_CV[mine_C, softmax.column_C[mine_C]] = exact_C[mine_C].to(powers_CV.dtype)
+    return (slope_C / softmax.sum_C).div_(-temperature)[:, None]
