@@ -31,7 +31,7 @@ from specrl.checkpoint import RunState
 from specrl.config.compose import load
 from specrl.config.drafter import NoDrafterConfig
 from specrl.config.train import TrainConfig
-from specrl.draft_init import read_record
+from specrl.draft_record import read_record
 from specrl.drafter import NoDrafter
 from specrl.learner.folder_snapshot import folder_snapshot
 from specrl.learner.snapshot import write_draft
@@ -66,9 +66,9 @@ class Cell:
         self.rollouts += rollouts
 
     @property
-    def tokens_per_s(self) -> float:
-        """Median over rounds."""
-        return statistics.median(t / s for t, s in zip(self.tokens, self.seconds, strict=True))
+    def tokens_per_s(self) -> list[float]:
+        """Of each round."""
+        return [t / s for t, s in zip(self.tokens, self.seconds, strict=True)]
 
     @property
     def step_s(self) -> float:
@@ -125,19 +125,15 @@ def report(cells: dict[int, dict[str, Cell]]) -> list[dict[str, Any]]:
     for size, arms in cells.items():
         plain = arms[AUTOREGRESSIVE]
         for name, cell in arms.items():
-            gains = sorted(
-                (tokens / seconds) / (plain_tokens / plain_seconds)
-                for tokens, seconds, plain_tokens, plain_seconds in zip(
-                    cell.tokens, cell.seconds, plain.tokens, plain.seconds, strict=True
-                )
-            )
+            pairs = zip(cell.tokens_per_s, plain.tokens_per_s, strict=True)
+            gains = [drafting / autoregressive for drafting, autoregressive in pairs]
             rows.append(
                 {
                     "concurrency": size,
                     "arm": name,
-                    "tokens_per_s": round(cell.tokens_per_s, 1),
+                    "tokens_per_s": round(statistics.median(cell.tokens_per_s), 1),
                     "speedup": round(statistics.median(gains), 3),
-                    "speedup_lowest_highest": [round(gains[0], 3), round(gains[-1], 3)],
+                    "speedup_of_each_round": [round(gain, 3) for gain in gains],
                     "alpha": None if cell.alpha is None else round(cell.alpha, 3),
                     "step_ms": round(1000 * cell.step_s, 1),
                     "c": round(cell.step_s / plain.step_s, 2),
