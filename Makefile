@@ -1,4 +1,4 @@
-# Every target sets .venv up first; that takes minutes once and a moment afterwards.
+# What runs something sets .venv up first; that takes minutes once and a moment afterwards.
 #   PYTHON=...       the Python 3.11 to build .venv with
 #   EXTRA=gpu        CUDA builds of vLLM and torch instead of the CPU ones
 #   TORCH_INDEX=...  address of PyTorch's CPU wheel index, where pip finds no +cpu wheel by itself

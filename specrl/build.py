@@ -25,7 +25,7 @@ from specrl.config.signature import signature
 from specrl.config.task import ArithmeticConfig, DapoMathConfig, Gsm8kConfig, TaskConfig
 from specrl.config.tracking import MlflowConfig
 from specrl.config.train import TrainConfig
-from specrl.draft_init import InitRecord, read_record
+from specrl.draft_record import InitRecord, read_record
 from specrl.drafter import DraftModelDrafter, Eagle3Drafter, NgramDrafter, NoDrafter
 from specrl.errors import UserError
 from specrl.evaluate import EvaluationPlan

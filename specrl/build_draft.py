@@ -17,7 +17,8 @@ from specrl.algo.draft_vocabulary import choose_draft_vocabulary, coverage
 from specrl.build_processes import DraftProcesses, build_sampling
 from specrl.config.drafter import AUTO_MAX_K, Eagle3Config
 from specrl.config.train import TrainConfig
-from specrl.draft_init import Fit, FitPlan, FitState, InitRecord, read_record, write_record
+from specrl.draft_init import Fit, FitPlan, FitState
+from specrl.draft_record import InitRecord, read_record, write_record
 from specrl.draft_responses import Responses, Watch
 from specrl.durable import digest
 from specrl.errors import UserError
@@ -26,6 +27,7 @@ from specrl.models.cache import cache_root, cached_folder, folder_name, resumabl
 from specrl.models.prepare import HUB_PATTERNS, local_folder
 from specrl.models.prompt_format import PromptFormat, load_tokenizer
 from specrl.protocols import Task, Telemetry
+from specrl.rollout.engine_args import that_change_responses
 from specrl.tasks.chat_prompts import load_chat_prompts
 from specrl.telemetry.recorder import Recorder
 from specrl.types import Prompt
@@ -136,7 +138,7 @@ def init_settings(config: TrainConfig) -> dict[str, Any]:
         "init": {name: value for name, value in init.items() if name not in ("path", "revision")},
         "drafter": {name: value for name, value in drafter.items() if name not in NOT_IN_KEY},
         "sampling": asdict(replace(build_sampling(config.rollout), seed=None)),
-        "engine_args": config.rollout.engine_args,
+        "engine_args": that_change_responses(config.rollout.engine_args),
         # What is in one microbatch, and in one update: both change the fit.
         "batches": [config.learner.tokens_per_microbatch, config.learner.data_parallel],
     }

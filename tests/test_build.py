@@ -9,7 +9,7 @@ from specrl.checkpoint import CheckpointStore, RunState
 from specrl.config.compose import load
 from specrl.config.signature import signature
 from specrl.config.train import TrainConfig
-from specrl.draft_init import InitRecord
+from specrl.draft_record import InitRecord
 from specrl.errors import RunError, UserError
 from specrl.telemetry.jsonl import JsonlSink, StepRecord
 

@@ -19,7 +19,7 @@ from specrl.build_draft import build_draft_init, cache_key, check_draft_init, to
 from specrl.build_processes import DraftProcesses
 from specrl.config.compose import load
 from specrl.config.train import TrainConfig
-from specrl.draft_init import read_record
+from specrl.draft_record import read_record
 from specrl.drafter.eagle3_folder import check_folder
 from specrl.errors import EngineError, UserError
 from specrl.fakes import FakeEngine, FakeLearner, FakeTelemetry, Faults
@@ -63,6 +63,7 @@ USES = [
     "rollout.seed=5",
     "rollout.prompts_per_step=4",
     "rollout.replicas=2",
+    "+rollout.engine_args.max_num_seqs=4",
     "learner.learning_rate=1e-3",
     "evaluation.every=1",
 ]
@@ -96,7 +97,7 @@ def test_what_a_run_does_with_a_draft_is_not_in_its_key(cache: Path, overrides: 
         "init.seed=1",
         "learner.data_parallel=2",
         "learner.tokens_per_microbatch=512",
-        "+rollout.engine_args.max_num_seqs=4",
+        "+rollout.engine_args.kv_cache_dtype=fp8",
         "drafter.vocab_size=32",
         "drafter.aux_layers=[0,1,2]",
         "drafter.training.loss=tv",

@@ -12,12 +12,10 @@ from specrl.draft_init import (
     Fit,
     FitPlan,
     FitState,
-    InitRecord,
     acceptance_lengths,
     rate_share,
-    read_record,
-    write_record,
 )
+from specrl.draft_record import InitRecord, read_record, write_record
 from specrl.draft_responses import Watch
 from specrl.errors import EngineError
 from specrl.fakes import FakeEngine, FakeLearner, FakeTask, Faults

@@ -87,7 +87,7 @@ def _foreseen(config: TrainConfig) -> str:
 def _build(config: TrainConfig) -> str:
     # Here and not above: torch, vLLM and Ray load only once the config is known to be right.
     from specrl.build import init_draft
-    from specrl.draft_init import read_record
+    from specrl.draft_record import read_record
     from specrl.telemetry.console import ConsoleSink
 
     folder = init_draft(config, ConsoleSink(Path(config.output_dir)))

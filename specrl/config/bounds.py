@@ -8,6 +8,7 @@ from pathlib import Path
 from specrl.errors import UserError
 
 LARGEST = 10**9  # of any count: whole numbers above it are slips of the hand
+MOST_ROLLOUTS = 10**6  # of a step
 MOST_PROCESSES = 10**4  # and nodes of a run, which all are laid out one by one
 LARGEST_SEED = 2**31 - 1  # what every generator of random numbers here takes
 

@@ -3,7 +3,7 @@
 import os
 from dataclasses import fields
 
-from specrl.config.bounds import one_of
+from specrl.config.bounds import MOST_ROLLOUTS, one_of, within
 from specrl.config.cluster import SlurmConfig
 from specrl.config.drafter import DrafterConfig
 from specrl.config.node_layout import node_layout
@@ -101,7 +101,9 @@ def _lengths(config: TrainConfig) -> None:
 def _batch(config: TrainConfig) -> None:
     rollout, learner = config.rollout, config.learner
     batch = rollout.prompts_per_step * rollout.group_size
-    sizes = f"rollout.prompts_per_step x rollout.group_size = {batch}"
+    size = "rollout.prompts_per_step x rollout.group_size"
+    within(size, batch, 2, MOST_ROLLOUTS)
+    sizes = f"{size} = {batch}"
     minibatches = config.algorithm.minibatches
     if minibatches > 1 and not learner.recompute_logprobs:
         raise UserError(

@@ -193,11 +193,6 @@ class Eagle3(nn.Module):
         prenorm_TH: Tensor = hidden_TH + self.midlayer.mlp(normed_TH)
         return prenorm_TH
 
-    def logits(self, prenorm_TH: Tensor) -> Tensor:
-        """Logits [T, D] over the draft vocabulary."""
-        logits_TD: Tensor = self.lm_head(self.norm(prenorm_TH))
-        return logits_TD
-
     def _rotation(self, positions_T: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         frequencies = self.shape.rope.frequencies(self.shape.head_dim).to(positions_T.device)
         angles = positions_T.float().unsqueeze(-1) * frequencies

@@ -108,7 +108,8 @@ def check_policy(
                 f"{key} is for another model: its {what} is {drafts}, that of the policy "
                 f"{policy_folder} is {theirs}; give a draft of this policy"
             )
-    if facts.get("policy", fingerprint := policy_fingerprint(policy_folder)) != fingerprint:
+    fingerprint = policy_fingerprint(policy_folder)
+    if facts.get("policy", fingerprint) != fingerprint:
         raise UserError(
             f"{key} is for another model: it was made for the policy {facts['policy']}, "
             f"{policy_folder} is {fingerprint}; give a draft of this policy"

@@ -61,7 +61,6 @@ def fresh_folder(
     seed: int,
     dtype: str,
     folder: Path,
-    facts: Mapping[str, Any] | None = None,
 ) -> None:
     """Writes an untrained draft that begins as the end of the policy.
 
@@ -83,7 +82,7 @@ def fresh_folder(
     tensors[FINAL_NORM] = policy_tensor(policy_folder, "model.norm.weight").float()
     kind = getattr(torch, dtype)
     tensors = {name: tensor.to(kind) for name, tensor in tensors.items()}
-    known = {"policy": policy_fingerprint(policy_folder), **(facts or {})}
+    known = {"policy": policy_fingerprint(policy_folder)}
     write_folder(folder, shape, {**tensors, D2T: d2t_of(target_ids_D)}, known)
 
 
@@ -144,11 +143,7 @@ def load_draft(folder: Path) -> tuple[Eagle3, Tensor]:
 
 
 def adopt_folder(
-    source: Path,
-    policy_folder: Path,
-    aux_layers: Sequence[int],
-    folder: Path,
-    facts: Mapping[str, Any] | None = None,
+    source: Path, policy_folder: Path, aux_layers: Sequence[int], folder: Path
 ) -> None:
     """Writes `source`, a draft in any dialect, to `folder` in ours; embeddings stay the policy's.
 
@@ -156,7 +151,7 @@ def adopt_folder(
     """
     check_folder(source, policy_folder, aux_layers)
     shape, tensors = _read_checked(source, policy_folder, aux_layers)
-    known = {**read_facts(source), "policy": policy_fingerprint(policy_folder), **(facts or {})}
+    known = {**read_facts(source), "policy": policy_fingerprint(policy_folder)}
     write_folder(folder, shape, _ours(shape, tensors), known)
 
 

@@ -42,7 +42,7 @@ class Eagle3Trainer:
         draft, target_ids_D = load_draft(folder)
         self._stored_dtype = draft.lm_head.weight.dtype
         self._facts = read_facts(folder)
-        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        device = _device()
         self._draft = draft.to(device, torch.float32).requires_grad_()
         self.aux_layers = tuple(draft.shape.aux_layers)
         self.target_ids_D = target_ids_D.to(device)
@@ -239,7 +239,7 @@ def _pieces(samples: list[Sample], rows: int) -> Iterator[list[Sample]]:
 def _largest(count: int, group: dist.ProcessGroup | None) -> int:
     if group is None:
         return count
-    counts = torch.tensor([count], device=_collective_device())
+    counts = torch.tensor([count], device=_device())
     dist.all_reduce(counts, op=dist.ReduceOp.MAX, group=group)
     return int(counts)
 
@@ -247,10 +247,10 @@ def _largest(count: int, group: dist.ProcessGroup | None) -> int:
 def _summed(counts: list[int], group: dist.ProcessGroup | None) -> list[int]:
     if group is None or not counts:
         return counts
-    sums = torch.tensor(counts, device=_collective_device())
+    sums = torch.tensor(counts, device=_device())
     dist.all_reduce(sums, group=group)
     return [int(value) for value in sums]
 
 
-def _collective_device() -> torch.device:
+def _device() -> torch.device:
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")

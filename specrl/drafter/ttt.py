@@ -186,7 +186,7 @@ class _Attention:
         self._prompts = [(prompt_keys[row], prompt_values[row]) for row in batch.prompt_of]
         self._first: list[tuple[Tensor, Tensor]] = []
         self._later: list[list[tuple[Tensor, Tensor]]] = [[] for _ in batch.sizes]
-        self._masks_QK = [
+        self._masks_Q1K = [
             _future(size, len(key), key.dtype, key.device)
             for size, (key, _) in zip(batch.sizes, self._prompts, strict=True)
         ]
@@ -209,7 +209,7 @@ class _Attention:
             [
                 _attend(query, first, later, mask)
                 for query, first, later, mask in zip(
-                    queries, self._first, self._later, self._masks_QK, strict=True
+                    queries, self._first, self._later, self._masks_Q1K, strict=True
                 )
             ]
         )
@@ -225,7 +225,7 @@ def _attend(
     query_QNE: Tensor,
     first: tuple[Tensor, Tensor],
     later: Sequence[tuple[Tensor, Tensor]],
-    mask_QK: Tensor,
+    mask_Q1K: Tensor,
 ) -> Tensor:
     """`first` are [G, K, E] for all rows, each of `later` [Q, G, 1, E] for the row itself alone."""
     keys_GKE, values_GKE = first
@@ -233,7 +233,7 @@ def _attend(
     rows = len(query_QNE)
     query_QGSE = (query_QNE * size**-0.5).view(rows, groups, -1, size)
     query_GME = query_QGSE.transpose(0, 1).reshape(groups, -1, size)
-    scores = (query_GME @ keys_GKE.transpose(1, 2)).view(groups, rows, -1, num_keys) + mask_QK
+    scores = (query_GME @ keys_GKE.transpose(1, 2)).view(groups, rows, -1, num_keys) + mask_Q1K
     own = [(query_QGSE * key).sum(-1, keepdim=True).transpose(0, 1) for key, _ in later]
     weights = torch.cat([scores, *own], dim=-1).softmax(-1) if own else scores.softmax(-1)
     mixed_GME = weights[..., :num_keys].reshape(groups, -1, num_keys) @ values_GKE

@@ -221,6 +221,6 @@ def _powers_to_gradient(
     slope * (one-hot - probability) / temperature = factor * (power - sum * one-hot).
     """
     mine_C = softmax.mine_C
-    exact_C = (softmax.target_C - softmax.top_C).exp_().sub_(softmax.sum_C)
-    powers_CV[mine_C, softmax.column_C[mine_C]] = exact_C[mine_C].to(powers_CV.dtype)
+    target_factor_C = (softmax.target_C - softmax.top_C).exp_().sub_(softmax.sum_C)
+    powers_CV[mine_C, softmax.column_C[mine_C]] = target_factor_C[mine_C].to(powers_CV.dtype)
     return (slope_C / softmax.sum_C).div_(-temperature)[:, None]

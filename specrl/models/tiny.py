@@ -16,6 +16,7 @@ SPECIALS = (PAD, BOS, EOS, UNK)
 # Digits first, so that a vocabulary of 16 can still write sums.
 CHARACTERS = string.digits + " +-=*/().,:?\n" + string.ascii_letters + "!\"#$%&';<>@[\\]^_`{|}~"
 MIN_VOCAB = 8
+MAX_VOCAB = 10**6
 DTYPES = ("float32", "bfloat16")
 # Part of the cache key: raise it when the code below writes something else.
 RECIPE = 1
@@ -66,8 +67,10 @@ def _check(values: Mapping[str, Any]) -> None:
     if kind not in ARCHITECTURES:
         known = ", ".join(ARCHITECTURES)
         raise UserError(f"model.tiny.model_type={kind} is not supported; use one of {known}")
-    if not isinstance(vocab, int) or vocab < MIN_VOCAB:
-        raise UserError(f"model.tiny.vocab_size={vocab} must be a number of at least {MIN_VOCAB}")
+    if not isinstance(vocab, int) or not MIN_VOCAB <= vocab <= MAX_VOCAB:
+        raise UserError(
+            f"model.tiny.vocab_size={vocab} must be a number from {MIN_VOCAB} to {MAX_VOCAB}"
+        )
     if dtype not in DTYPES:
         raise UserError(f"model.tiny.dtype={dtype} is not known; use {' or '.join(DTYPES)}")
 

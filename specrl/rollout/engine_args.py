@@ -12,6 +12,21 @@ from specrl.errors import UserError
 
 DECLARING = {"engine/arg_utils.py": "EngineArgs", "entrypoints/llm.py": "LLM"}
 """File and class of vLLM, of which the fields and the parameters of `__init__` are arguments."""
+PACE = frozenset(
+    (
+        "block_size",
+        "compilation_config",
+        "enable_chunked_prefill",
+        "enable_prefix_caching",
+        "enforce_eager",
+        "gpu_memory_utilization",
+        "kv_cache_memory_bytes",
+        "max_num_batched_tokens",
+        "max_num_seqs",
+        "tensor_parallel_size",
+    )
+)
+"""How fast responses come and in which batches, not which distribution they are drawn from."""
 
 
 def check_engine_args(given: Mapping[str, Any]) -> None:
@@ -22,6 +37,11 @@ def check_engine_args(given: Mapping[str, Any]) -> None:
             meant = near(name, known)
             hint = f"did you mean {meant}?" if meant else "see vLLM's EngineArgs for its name"
             raise UserError(f"rollout.engine_args.{name} is no engine argument of vLLM; {hint}")
+
+
+def that_change_responses(given: Mapping[str, Any]) -> dict[str, Any]:
+    """What remains of engine arguments without those of `PACE`."""
+    return {name: value for name, value in given.items() if name not in PACE}
 
 
 @cache

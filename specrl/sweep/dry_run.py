@@ -152,7 +152,7 @@ def _layout(config: TrainConfig) -> tuple[str, ...]:
         model = f"{shape.layers} layers, {shape.heads} heads, {shape.kv_heads} key/value heads"
     return (
         f"model={config.model.name}: {model}",
-        f"engine: {config.rollout.replicas} replicas x {ways} TP, "
+        f"engine replicas: {config.rollout.replicas} x {ways} TP, "
         f"{_device(cluster.gpus_per_engine)} each",
         f"learner: {learner.tensor_parallel} TP x {learner.data_parallel} DP, "
         f"{_device(cluster.gpus_per_learner_rank)} a rank",
@@ -166,7 +166,9 @@ def _numbered(numbers: Sequence[str]) -> str:
 
 
 def _device(gpus: int) -> str:
-    return f"{gpus} GPUs" if gpus else f"CPU ({len(os.sched_getaffinity(0))} cores here)"
+    if not gpus:
+        return f"CPU ({len(os.sched_getaffinity(0))} cores here)"
+    return f"{gpus} GPU{'s' if gpus > 1 else ''}"
 
 
 def _slurm(task: PointTask, slurm: bool) -> list[str]:

@@ -153,8 +153,8 @@ def test_a_dry_run_for_slurm_shows_the_jobs_and_starts_and_writes_nothing(tmp_pa
     for line in (
         "layout of points 1, 2",
         "model=qwen3_8b: 36 layers, 32 heads, 8 key/value heads",
-        "engine: 24 replicas x 1 TP, 1 GPUs each",
-        "learner: 4 TP x 2 DP, 1 GPUs a rank",
+        "engine replicas: 24 x 1 TP, 1 GPU each",
+        "learner: 4 TP x 2 DP, 1 GPU a rank",
         "cluster=gb200_nvl72: 32 GPUs used",
         "8 nodes x 4 GPUs = 32 GPUs",
         "node 1: learner-4 learner-5 learner-6 learner-7",

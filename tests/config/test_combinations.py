@@ -11,6 +11,7 @@ OURS = min(os.sched_getaffinity(0))
 REFUSED = [
     (["rollout.max_tokens=1024"], "model.max_model_len=1024"),
     (["rollout.ignore_eos=true", "rollout.stop=[x]"], "use one of the two"),
+    (["rollout.prompts_per_step=1000000000"], "use a value from 2 to 1000000"),
     (["algorithm.minibatches=65"], "use at most 64"),
     (["learner.data_parallel=65"], "use at most 64"),
     (["learner.data_parallel=9", "algorithm.minibatches=8"], "use at most 8"),

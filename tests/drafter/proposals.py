@@ -50,7 +50,7 @@ def propose(
         values.append(value)
         attended = _attend(query, torch.cat(keys), torch.cat(values))
         last_H = draft.finish(attended, residual)[-1:]
-        probs_D = (draft.logits(last_H)[0].float() / temperature).softmax(-1)
+        probs_D = (draft.lm_head(draft.norm(last_H))[0].float() / temperature).softmax(-1)
         best = int(target_ids_D[probs_D.argmax()])
         token_ids.append(best if drafted is None else drafted[step])
         probs.append(probs_D)

@@ -192,11 +192,10 @@ def test_what_others_write_becomes_ours_with_the_same_tensors(
     fresh_folder(policy, TARGET_IDS, layers, 0, "float32", tmp_path / "theirs")
     shape, tensors = read_folder(tmp_path / "theirs")
     dialect(tmp_path / "theirs")
-    adopt_folder(tmp_path / "theirs", policy, layers, tmp_path / "ours", {"source": "hub"})
+    adopt_folder(tmp_path / "theirs", policy, layers, tmp_path / "ours")
     again, read = read_folder(tmp_path / "ours")
     assert again == shape
     assert all(torch.equal(read[name], tensors[name]) for name in tensors)
-    assert read_facts(tmp_path / "ours")["source"] == "hub"
     check_folder(tmp_path / "ours", policy, layers)
 
 

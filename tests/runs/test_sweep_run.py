@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from specrl.algo.comparison import STAGES
-from specrl.draft_init import read_record
+from specrl.draft_record import read_record
 from specrl.drafter.eagle3_folder import check_folder
 from specrl.sweep.record import records_in
 from specrl.sweep.status import read_status

@@ -46,6 +46,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (["model=qwen3_8b", "model.path=empty"], "model.path=empty has no config.json"),
         (["model=qwen3_8b", "model.path=./no"], "model.path=./no is neither a folder nor a hub id"),
         (["model.tiny.vocab_size=4"], "model.tiny.vocab_size=4 must be"),
+        (["model.tiny.vocab_size=10000000000000"], "must be a number from 8 to 1000000"),
         (["drafter=draft_model", "drafter.model=empty"], "drafter.model=empty has no config.json"),
         (["drafter=draft_model", "drafter.model=./no"], "drafter.model=./no is neither a folder"),
         (["drafter=draft_model", "drafter.model=bare"], "bare has no *.safetensors"),
