@@ -127,7 +127,7 @@ class Comparison:
         if _width([max(len(name), widest) for name in names]) > room:
             lettered = {letter(number): name for number, name in enumerate(names)}
             for short, name in lettered.items():
-                yield Text(f"{short} = {name}", overflow="ignore", no_wrap=True)
+                yield Text(f"{short} = {name}", overflow="fold")
             names = list(lettered)
             at_once = max(1, room // _width([widest]))
         for first in range(0, len(names), at_once):

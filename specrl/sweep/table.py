@@ -16,7 +16,7 @@ from specrl.telemetry.jsonl import STEP_MARK, read_run
 
 RUN_LOG = "run.log"
 INDENT = "   "
-HEADINGS = ("seconds", "steps", "step (s)", "speedup", "alpha", "reward", "accuracy")
+HEADINGS = ("seconds", "steps", "step (s)", "gen. speedup", "alpha", "reward", "accuracy")
 COLOURS = {
     "finished": "green",
     "failed": "red",

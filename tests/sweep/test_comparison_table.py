@@ -172,6 +172,16 @@ def test_a_narrow_console_gets_letters_and_further_tables(tmp_path: Path) -> Non
     assert sum(line.count("1.00x") for line in rows) == 10
 
 
+def test_a_name_longer_than_the_console_is_told_whole(tmp_path: Path) -> None:
+    path = f"init.path=/{'x' * 90}"
+    points = [
+        write_run(tmp_path / k, 1.0, "drafter=ngram", f"{path}{k}", f"drafter.k={k}") for k in "12"
+    ]
+    text = shown(points, width=80)
+    assert max(len(line) for line in text.splitlines()) <= 80
+    assert f"{path}1drafter.k=1" in text.replace("\n", "").replace(" ", "")
+
+
 def test_no_line_is_wider_than_the_console_and_no_figure_is_cut(tmp_path: Path) -> None:
     points = [
         write_run(tmp_path / f"{drafter}{n}", 2e6 / n, f"drafter={drafter}", f"drafter.k={n}")
