@@ -26,9 +26,6 @@ PROMPT_TOKENS = 64
 WARM_STEPS = 1
 TIMED_STEPS = 3
 PREFILL_STEPS = 16
-FEW = 4
-"""Requests up to which steps are so short that noise decides: timed again where time is left."""
-
 BUDGET_S = 55.0
 STEADY_TEMPERATURE = 0.02
 """Sampled as in a rollout, at its full cost, yet so surely that the text soon repeats itself: then
@@ -166,7 +163,8 @@ def measure_step_costs(
 
     `largest_batch` are the requests of one replica. Batches are powers of two up to it. Costs do
     not depend on what is accepted, so any weights serve. Batches that would take the whole beyond
-    a minute are left out: beyond the table nothing is drafted.
+    a minute are left out: beyond the table nothing is drafted. What is left of the minute times
+    batches again, as a spell of noise may have covered all that was timed of one.
     """
     lengths = tuple(sorted({*(k for k in LENGTHS if k < longest), longest}))
     at, load = datetime.now(UTC).isoformat(timespec="seconds"), os.getloadavg()[0]
@@ -182,7 +180,7 @@ def measure_step_costs(
         if clock() + 2 * took_s[batch] > deadline:
             break
     for batch in least:
-        if batch <= FEW and clock() + took_s[batch] <= deadline:
+        if clock() + took_s[batch] <= deadline:
             again = _least_of_visits(replicas, batch, lengths, top_p)
             least[batch] = _lesser(least[batch], again)
     rows = tuple(full_draft_seconds(lengths, cells) for _, *cells in least.values())
