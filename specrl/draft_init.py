@@ -9,7 +9,7 @@ from pathlib import Path
 
 from specrl.algo.replay import expected_counts
 from specrl.checkpoint import CheckpointStore, RunState
-from specrl.draft_record import written_lengths
+from specrl.draft_record import with_lengths, written_lengths
 from specrl.draft_responses import Watch, in_shards, response_tokens
 from specrl.protocols import DraftLearner
 from specrl.types import Metrics, Rollout
@@ -141,8 +141,7 @@ class Fit:
         saved = json.loads((folder / _FIT_FILE).read_text())
         self.learner.load_draft(folder)
         self.watch.note(f"going on with the fit after part {saved['parts']}")
-        lengths = {key: tuple(saved[key]) for key in ("acceptance_before", "acceptance")}
-        return FitState(**{**saved, **lengths})
+        return FitState(**with_lengths(saved))
 
     def _finished(self, state: FitState) -> FitState:
         if state.acceptance:

@@ -1,9 +1,10 @@
 """What a draft's first weights are, what they cost and what they are worth."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from specrl.types import Metrics
 
@@ -13,6 +14,12 @@ RECORD_FILE = "init.json"
 def written_lengths(lengths: Sequence[float]) -> str:
     """ "1.42 (k=1), 1.61 (k=2)"."""
     return ", ".join(f"{length:.2f} (k={k})" for k, length in enumerate(lengths, start=1))
+
+
+def with_lengths(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Values read from JSON, their acceptance lengths the tuples that were written."""
+    lengths = {key: tuple(values[key]) for key in ("acceptance_before", "acceptance")}
+    return {**values, **lengths}
 
 
 @dataclass(frozen=True)
@@ -93,7 +100,6 @@ def read_record(folder: Path) -> InitRecord | None:
     try:
         values = json.loads((folder / RECORD_FILE).read_text())
         del values["seconds"]
-        lengths = {key: tuple(values[key]) for key in ("acceptance_before", "acceptance")}
-        return InitRecord(**{**values, **lengths})
+        return InitRecord(**with_lengths(values))
     except (OSError, ValueError, KeyError, TypeError):
         return None
